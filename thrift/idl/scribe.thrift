@@ -1,5 +1,5 @@
-// Scribe, as BlkKin speaks it: over framed TBinary, port 9410 (classic Scribe: 1463).
-// fb303's base service stands here in the part that is answered, so that this file needs no other.
+// Scribe, as BlkKin speaks it: framed TBinary, port 9410 (classic Scribe: 1463).
+// The methods of fb303's base service that BlkKin answers are included, so that this file needs no other.
 
 namespace py blkin.scribe
 
@@ -23,9 +23,9 @@ service FacebookService {
 }
 
 enum ResultCode {
-  // All entries are taken.
+  // The server has accepted all entries.
   OK = 0,
-  // No entry is taken: send the same call again later.
+  // The server has accepted no entry: send the same call again later.
   TRY_LATER = 1
 }
 

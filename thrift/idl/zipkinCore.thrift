@@ -1,7 +1,7 @@
-// Zipkin's v1 span, as openzipkin/zipkin-api has it, with the extension fields of BlkKin (ids from 32001).
-// A Zipkin skips fields that it does not know, so a BlkKin span is a Zipkin span.
+// Zipkin's v1 span, as in openzipkin/zipkin-api, with the extension fields of BlkKin (ids from 32001).
+// Zipkin skips fields that it does not know, so a BlkKin span is also a valid Zipkin span.
 //
-// An annotation is identified by (source, position): a collector stores one identity once, however often it comes.
+// The pair (source, position) identifies an annotation: a collector stores it once, however often it arrives.
 
 namespace py blkin.zipkinCore
 
@@ -26,11 +26,11 @@ const string SERVER_ADDR = "sa"
 const string MESSAGE_ADDR = "ma"
 
 struct Endpoint {
-  // Big-endian; 0 is none.
+  // Big-endian; 0: none.
   1: i32 ipv4,
-  // Read as unsigned; 0 is none.
+  // Read as unsigned; 0: none.
   2: i16 port,
-  // "" is none.
+  // "": none.
   3: string service_name,
   // 16 bytes.
   4: optional binary ipv6
@@ -43,7 +43,7 @@ struct Annotation {
   3: optional Endpoint host,
   // BlkKin: slot << 40 | the low 40 bits of the grain position in that slot's ring.
   32001: optional i64 position,
-  // BlkKin: the segment (hash of boot id, device and inode), where it is not the span's.
+  // BlkKin: the segment (hash of boot id, device and inode), if it is not that of the span.
   32002: optional i64 source,
   // BlkKin: 0 to 999, nanoseconds below the microsecond.
   32003: optional i16 nanos
@@ -80,12 +80,12 @@ struct Span {
   6: list<Annotation> annotations,
   8: list<BinaryAnnotation> binary_annotations,
   9: optional bool debug = 0,
-  // Microseconds since 1970, set by who starts the span.
+  // Microseconds since 1970, set by the service that starts the span.
   10: optional i64 timestamp,
   // Microseconds.
   11: optional i64 duration,
   // The high 64 bits.
   12: optional i64 trace_id_high,
-  // BlkKin: the segment that the annotations came from (the first one's).
+  // BlkKin: the segment that the annotations came from; if there are several, that of the first annotation.
   32002: optional i64 source
 }

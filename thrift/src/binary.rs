@@ -1,7 +1,7 @@
-//! The few motions of TBinary that the messages share, over Apache's protocol types.
+//! Reading and writing of TBinary values, shared by all messages, on top of Apache's protocol types.
 //!
-//! The input protocol reads from a slice, so what a peer announces is limited by what it sent: strings and containers
-//! longer than the whole slice are refused before memory is taken.
+//! The input protocol reads from a slice, so the lengths that a peer announces are limited by the bytes that it sent: strings
+//! and containers longer than the whole slice are refused before memory is allocated.
 
 use thrift::TConfiguration;
 use thrift::protocol::{
@@ -27,8 +27,8 @@ pub(crate) fn input<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Input<'a>, E
     Ok(TBinaryInputProtocol::with_config(bytes, false, config))
 }
 
-/// Reads one struct. `field` answers whether it took the field; what it did not take is skipped, so a field of the
-/// right id but another type is no more than an unknown field.
+/// Reads one struct. `field` returns whether it read the field's value; other fields are skipped. A field with the right id
+/// but another type therefore counts as unknown.
 pub(crate) fn read_struct<'a>(
     input: &mut Input<'a>,
     mut field: impl FnMut(&mut Input<'a>, TType, i16) -> Result<bool, Error>,
@@ -47,7 +47,7 @@ pub(crate) fn read_struct<'a>(
     Ok(())
 }
 
-/// Reads a list of structs, each by `element`; a list of anything else is skipped. `what` is what they are called where there
+/// Reads a list of structs, each by `element`; a list of another type is skipped. `what` names the elements in the error if there
 /// are more than `max_elements`.
 pub(crate) fn read_struct_list<'a>(
     input: &mut Input<'a>,
@@ -70,7 +70,7 @@ pub(crate) fn read_struct_list<'a>(
     Ok(())
 }
 
-/// Reads a string and replaces what is not UTF-8: names come from C programs, a bad byte must not cost the span.
+/// Reads a string and replaces bytes that are not UTF-8: names come from C programs, and a bad byte must not cost the span.
 pub(crate) fn read_text(input: &mut Input<'_>) -> Result<String, Error> {
     let bytes = input.read_bytes()?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
@@ -81,12 +81,12 @@ pub(crate) fn output(bytes: &mut Vec<u8>) -> Output<'_> {
     TBinaryOutputProtocol::with_config(bytes, true, TConfiguration::no_limits())
 }
 
-/// Runs a writer over memory. The protocol's results speak of broken transports, which memory is not.
+/// Runs `write`, appending to `bytes`. The protocol's errors are about broken transports, which a vector never is.
 pub(crate) fn write_to(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Output<'_>) -> WriteResult) {
     write(&mut output(bytes)).expect("appending to a vector cannot fail");
 }
 
-/// Writes the type and id before a value.
+/// Writes a field's header: the type and id that precede its value.
 pub(crate) fn write_field(output: &mut Output<'_>, field_type: TType, id: i16) -> WriteResult {
     output.write_field_begin(&TFieldIdentifier::new::<Option<String>, String, i16>(None, field_type, id))
 }

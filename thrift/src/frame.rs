@@ -1,11 +1,14 @@
-//! The framed transport: a four-byte big-endian length before each message.
+//! The framed transport: each message is preceded by its length, four bytes, big-endian.
 
 use crate::{Error, Limits};
 
-/// Bytes of the length before a frame.
+/// Size of a frame's header, which is the frame's length, in bytes.
 pub const HEADER_BYTES: usize = 4;
 
-/// What a frame's header announces, held against the limit.
+/// The length that a frame's header announces, in bytes, without the header.
+///
+/// # Errors
+/// If the length is over the limit, or if the header is the beginning of another protocol.
 pub fn read_length(header: [u8; HEADER_BYTES], max_frame_bytes: usize) -> Result<usize, Error> {
     let announced = u32::from_be_bytes(header);
     match usize::try_from(announced) {
@@ -17,7 +20,7 @@ pub fn read_length(header: [u8; HEADER_BYTES], max_frame_bytes: usize) -> Result
     }
 }
 
-/// The protocol that begins so, if it is a well-known one. Such a length would be hundreds of MiB.
+/// The well-known protocol that begins with these bytes, if any. As a length they would mean hundreds of MiB.
 fn foreign(header: [u8; HEADER_BYTES]) -> Option<&'static str> {
     match &header {
         b"HTTP" => Some("an HTTP answer"),
@@ -27,7 +30,7 @@ fn foreign(header: [u8; HEADER_BYTES]) -> Option<&'static str> {
     }
 }
 
-/// Writes a frame around what `body` appends.
+/// Writes a frame around the bytes that `body` appends.
 pub(crate) fn framed(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut frame = vec![0; HEADER_BYTES];
     body(&mut frame);
@@ -36,7 +39,7 @@ pub(crate) fn framed(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     frame
 }
 
-/// Cuts a stream of bytes into frames. It holds only bytes that came, never what a header promises.
+/// Cuts a stream of bytes into frames. It holds only bytes that have arrived: no memory is allocated for an announced length.
 #[derive(Debug)]
 pub struct FrameReader {
     max_frame_bytes: usize,
@@ -50,14 +53,16 @@ impl FrameReader {
         FrameReader { max_frame_bytes: limits.max_frame_bytes, buffer: Vec::new(), start: 0 }
     }
 
-    /// Takes bytes as they come from the peer.
+    /// Appends bytes as they arrive from the peer.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.buffer.drain(..std::mem::take(&mut self.start));
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame without its header, if it is there. After an error the stream has no meaning any more:
-    /// the connection must be closed.
+    /// The next frame, without its header, once it has arrived completely.
+    ///
+    /// # Errors
+    /// As [`read_length`]. The rest of the stream then has no meaning: the caller must close the connection.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, Error> {
         let Some((header, rest)) = self.buffer[self.start..].split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
@@ -71,7 +76,7 @@ impl FrameReader {
         Ok(Some(&self.buffer[body..body + length]))
     }
 
-    /// Bytes that are held for a frame that is not whole yet.
+    /// Bytes that are held for a frame that has not arrived completely.
     pub fn pending_bytes(&self) -> usize {
         self.buffer.len() - self.start
     }

@@ -1,17 +1,17 @@
-//! What BlkKin says and hears in Thrift: Scribe's `Log` call and Zipkin's v1 span, nothing else.
+//! Encodes and decodes the Thrift that BlkKin uses: Scribe's `Log` call and Zipkin's v1 span, nothing else.
 //!
-//! No input or output happens here. Bytes go in, values come out, and the other way round; who owns the socket
-//! decides when. Every length that a peer announces is held against [`Limits`] and against the bytes that are really
-//! there before any memory is taken.
+//! There is no input or output here: functions turn bytes into values and values into bytes, and the owner of the socket
+//! decides when. Every length that a peer announces is checked against [`Limits`] and against the bytes that are present
+//! before memory is allocated for it.
 //!
-//! | module | what it speaks |
+//! | module | what it handles |
 //! |---|---|
-//! | [`span`] | `zipkinCore.thrift`: one span, or a list of them, in TBinary |
-//! | [`position`] | what its extension field of that name says |
-//! | [`view`] | the span again, read in place, for whoever takes in very many |
+//! | [`span`] | `zipkinCore.thrift`: one span, or a list of spans, in TBinary |
+//! | [`position`] | the content of the extension field `position` |
+//! | [`view`] | a span read in place, for receivers of very many spans |
 //! | [`frame`] | the four-byte length before each message of a framed transport |
-//! | [`writer`] | the span and the `Log` call again, from borrowed parts, for whoever ships very many |
-//! | [`scribe`] | `scribe.thrift`: the call, its reply, the base64 inside it, and the fb303 methods beside it |
+//! | [`writer`] | a span and the `Log` call written from borrowed parts, for senders of very many spans |
+//! | [`scribe`] | `scribe.thrift`: the call, its reply, the base64 inside it, and the fb303 methods |
 //!
 //! The IDL that this crate implements by hand is in `thrift/idl/`.
 

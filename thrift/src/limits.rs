@@ -1,17 +1,17 @@
-//! How much a peer may make this process take.
+//! Upper bounds for messages from a peer.
 
-/// Upper bounds for what is read. A decoder never holds more than a small multiple of the bytes it was given.
+/// Upper bounds for messages that are decoded. A decoder never holds more than a small multiple of the bytes it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest frame, without its four bytes of length.
+    /// The longest frame in bytes, without its four bytes of length.
     pub max_frame_bytes: usize,
-    /// Most entries in one `Log` call, and most spans in one list.
+    /// The most entries in one `Log` call, and the most spans in one list.
     pub max_entries: usize,
-    /// Longest span after base64.
+    /// The longest span in bytes, after base64 decoding.
     pub max_span_bytes: usize,
-    /// Most annotations of one span, and most binary annotations.
+    /// The most annotations of one span, and separately the most binary annotations.
     pub max_annotations: usize,
-    /// Deepest nesting of structs that are skipped.
+    /// The deepest nesting of structs.
     pub max_depth: usize,
 }
 

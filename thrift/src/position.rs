@@ -1,14 +1,14 @@
-//! What the extension field of a position says: a ring of the segment, and where in it an annotation lies.
+//! The extension field `position` of an annotation: the number of a ring in the segment, and the place in that ring.
 
-/// Of the place within the ring, in grains.
+/// Bits of the place within the ring, which is counted in grains.
 const GRAIN_BITS: u32 = 40;
 
-/// Puts ring and grain into one number, which is never negative. Within a ring later annotations have larger ones.
+/// Combines ring number and grain into one number, never negative. Within a ring, later annotations have larger positions.
 pub fn of(slot: u32, grain: u64) -> i64 {
     ((i64::from(slot) & 0x7f_ffff) << GRAIN_BITS) | (grain & ((1 << GRAIN_BITS) - 1)) as i64
 }
 
-/// The ring.
+/// The number of the ring in a position.
 pub fn ring(position: i64) -> i64 {
     position >> GRAIN_BITS
 }

@@ -1,30 +1,30 @@
-//! Walking over TBinary in place: where a value ends, how long a list is, and the values themselves without a copy.
+//! Reads TBinary in place: finds where a value ends and how long a list is, and returns values without a copy.
 //!
-//! What cannot be walked is answered with none; why, [`binary`](crate::binary) tells whoever must know. Every step takes
-//! at least one byte of the slice, so a walk is over after as many steps as there are bytes.
+//! Bytes that cannot be read give `None`; decoding them by [`binary`](crate::binary) tells the reason. Every step takes at
+//! least one byte of the slice, so there are never more steps than bytes.
 
-/// Deepest nesting of what is skipped, as in Apache's decoder.
+/// The deepest nesting of a value that is skipped, as in Apache's decoder.
 const MAX_SKIPPED_DEPTH: u32 = 64;
 
-/// A place in a slice.
+/// A read position in a slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Skim<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// How many structs may still begin inside of those that have not ended.
+    /// How many more structs may be nested in those that have begun.
     structs_left: usize,
 }
 
 /// Type and length of a list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct List {
-    /// Type of its elements.
+    /// Type of the elements.
     pub(crate) element: u8,
-    /// Their number, as announced.
+    /// Number of elements, as announced.
     pub(crate) count: usize,
 }
 
-/// Wire numbers of the types.
+/// The types' numbers on the wire.
 pub(crate) mod wire {
     pub(crate) const STOP: u8 = 0;
     pub(crate) const BOOL: u8 = 2;
@@ -39,17 +39,17 @@ pub(crate) mod wire {
 }
 
 impl<'a> Skim<'a> {
-    /// At the beginning of `bytes`, in which structs nest no deeper than `max_depth`.
+    /// Starts at the beginning of `bytes`. Structs may be nested `max_depth` deep.
     pub(crate) fn new(bytes: &'a [u8], max_depth: usize) -> Self {
         Skim { bytes, at: 0, structs_left: max_depth }
     }
 
-    /// Bytes passed so far.
+    /// The number of bytes read so far.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    /// Everything passed since `start`.
+    /// All bytes read since the position `start`.
     pub(crate) fn since(&self, start: usize) -> &'a [u8] {
         &self.bytes[start..self.at]
     }
@@ -92,26 +92,26 @@ impl<'a> Skim<'a> {
         usize::try_from(self.i32()?).ok()
     }
 
-    /// A string or binary.
+    /// Reads a string or binary.
     #[inline]
     pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
         let length = self.length()?;
         self.take(length)
     }
 
-    /// So many bytes as a string whose length was read already.
+    /// Reads a string whose length has been read already.
     pub(crate) fn bytes(&mut self, length: i32) -> Option<&'a [u8]> {
         self.take(usize::try_from(length).ok()?)
     }
 
-    /// The header of a list.
+    /// Reads the header of a list.
     #[inline]
     pub(crate) fn list(&mut self) -> Option<List> {
         let element = known_type(self.byte()?)?;
         Some(List { element, count: self.length()? })
     }
 
-    /// Walks over one struct. `field` answers whether it took the value of the field; what it did not take is skipped.
+    /// Reads one struct. `field` returns whether it read the field's value; other fields are skipped.
     #[inline]
     pub(crate) fn fields(&mut self, mut field: impl FnMut(&mut Self, u8, i16) -> Option<bool>) -> Option<()> {
         self.structs_left = self.structs_left.checked_sub(1)?;
@@ -128,7 +128,7 @@ impl<'a> Skim<'a> {
         }
     }
 
-    /// Passes one value of a type.
+    /// Skips one value of this type.
     pub(crate) fn skip(&mut self, kind: u8) -> Option<()> {
         self.skip_nested(kind, MAX_SKIPPED_DEPTH)
     }
@@ -157,7 +157,7 @@ impl<'a> Skim<'a> {
         }
     }
 
-    /// Passes so many values of one type.
+    /// Skips the elements of a list whose header has been read.
     pub(crate) fn skip_elements(&mut self, list: List) -> Option<()> {
         self.skip_many(list.element, list.count, MAX_SKIPPED_DEPTH)
     }
@@ -175,7 +175,7 @@ fn known_type(number: u8) -> Option<u8> {
     matches!(number, 0..=4 | 6 | 8 | 10..=16).then_some(number)
 }
 
-/// Bytes of a value whose type says it all.
+/// The size in bytes of a type whose values all have the same size.
 fn fixed_size(kind: u8) -> Option<usize> {
     match kind {
         wire::BOOL | 3 => Some(1),

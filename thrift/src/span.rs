@@ -1,7 +1,7 @@
 //! Zipkin's v1 span (`idl/zipkinCore.thrift`) with BlkKin's extension fields.
 //!
-//! An extension field has an id that no Zipkin knows, so a Zipkin skips it. Ours tell where an annotation came from,
-//! so that a collector stores a piece that was sent twice only once, and keep the nanoseconds that v1 has no room for.
+//! Zipkin skips extension fields because it does not know their ids. They tell where an annotation came from, so that a
+//! collector stores a piece that was sent twice only once, and keep the nanoseconds for which v1 has no room.
 
 use thrift::protocol::{TInputProtocol, TOutputProtocol, TType};
 
@@ -12,14 +12,14 @@ use crate::binary::{
 use crate::skim::{Skim, wire};
 use crate::{Error, Limits};
 
-/// Extension field of [`Annotation`] and [`BinaryAnnotation`]: the place in the ring, as [`position`](crate::position) has it.
+/// Extension field of [`Annotation`] and [`BinaryAnnotation`]: the place in the ring, see [`position`](crate::position).
 pub const FIELD_POSITION: i16 = 32001;
 /// Extension field of [`Span`], [`Annotation`] and [`BinaryAnnotation`]: the ring segment.
 pub const FIELD_SOURCE: i16 = 32002;
 /// Extension field of [`Annotation`]: nanoseconds below the microsecond.
 pub const FIELD_NANOS: i16 = 32003;
 
-/// A piece of a span as Zipkin's v1 model has it. Nothing is interpreted: names are as they came, zeros are zeros.
+/// A piece of a span in Zipkin's v1 model. Nothing is interpreted: names are as they arrived, and zeros stay zeros.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The low 64 bits of the trace id.
@@ -32,11 +32,11 @@ pub struct Span {
     pub id: i64,
     /// The id of the span that caused this one.
     pub parent_id: Option<i64>,
-    /// What happened, and when.
+    /// The events, with their times.
     pub annotations: Vec<Annotation>,
-    /// What is known, without a time.
+    /// The keys with their values, which have no time.
     pub binary_annotations: Vec<BinaryAnnotation>,
-    /// Whether samplers must let this span pass.
+    /// Whether samplers must keep this span.
     pub debug: bool,
     /// Start in microseconds since 1970.
     pub timestamp: Option<i64>,
@@ -44,23 +44,23 @@ pub struct Span {
     pub duration: Option<i64>,
     /// Extension: the ring segment that the annotations came from.
     pub source: Option<i64>,
-    /// How many annotations a decoder left out because they say nothing: those without a time or a value, and binary ones
-    /// without a key or a value. No reader shows them.
+    /// The number of annotations that a decoder left out because they are empty: those without a time or a value, and binary
+    /// ones without a key or a value. No reader shows such annotations.
     pub left_out: usize,
 }
 
-/// Something that happened at a time.
+/// An event: something that happened at a time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Annotation {
     /// Microseconds since 1970.
     pub timestamp: i64,
-    /// What happened.
+    /// The text of the event.
     pub value: String,
-    /// Where it happened.
+    /// The endpoint at which it happened.
     pub host: Option<Endpoint>,
     /// Extension: the place in the ring.
     pub position: Option<i64>,
-    /// Extension: the ring segment, where it is another than the span's.
+    /// Extension: the ring segment, if it is not that of the span.
     pub source: Option<i64>,
     /// Extension: 0 to 999 nanoseconds below the microsecond.
     pub nanos: Option<i16>,
@@ -71,19 +71,19 @@ pub struct Annotation {
 pub struct BinaryAnnotation {
     /// The key.
     pub key: String,
-    /// The value, encoded as `kind` says.
+    /// The value, encoded according to `kind`.
     pub value: Vec<u8>,
-    /// How the value is encoded.
+    /// The type of the value.
     pub kind: AnnotationType,
-    /// Where it was written.
+    /// The endpoint that wrote it; for the keys `ca`, `sa` and `ma` the address of another service.
     pub host: Option<Endpoint>,
     /// Extension: the place in the ring.
     pub position: Option<i64>,
-    /// Extension: the ring segment, where it is another than the span's.
+    /// Extension: the ring segment, if it is not that of the span.
     pub source: Option<i64>,
 }
 
-/// How the value of a binary annotation is encoded.
+/// The type of a binary annotation's value, and its encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum AnnotationType {
     /// One byte, 0 or 1.
@@ -106,7 +106,7 @@ pub enum AnnotationType {
 }
 
 impl AnnotationType {
-    /// The number on the wire.
+    /// The type's number on the wire.
     pub fn to_wire(self) -> i32 {
         match self {
             AnnotationType::Bool => 0,
@@ -120,7 +120,7 @@ impl AnnotationType {
         }
     }
 
-    /// The type of a number on the wire.
+    /// The type with this number on the wire.
     pub fn from_wire(number: i32) -> Self {
         match number {
             0 => AnnotationType::Bool,
@@ -135,20 +135,20 @@ impl AnnotationType {
     }
 }
 
-/// A place in the network.
+/// A service and its address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// IPv4 address, its first byte the highest; 0 is none.
+    /// IPv4 address, with its first byte as the highest; 0: none.
     pub ipv4: i32,
-    /// Port as a signed number (thrift has no other); 0 is none.
+    /// Port as a signed number (Thrift has no unsigned ones); 0: none.
     pub port: i16,
-    /// The name of the service; "" is none.
+    /// The name of the service; "": none.
     pub service_name: String,
     /// IPv6 address.
     pub ipv6: Option<[u8; 16]>,
 }
 
-/// Of several addresses the last counts, as in Zipkin, which takes one of IPv4 in the form of IPv6 for one of IPv4.
+/// Of several addresses the last one counts, as in Zipkin, where an IPv4-compatible IPv6 address counts as an IPv4 address.
 impl Endpoint {
     fn take_ipv4(&mut self, ipv4: i32) {
         if ipv4 != 0 {
@@ -167,7 +167,7 @@ impl Endpoint {
     }
 }
 
-/// The address of IPv4 that one of IPv6 is in the form `::a.b.c.d`; `::1` is none.
+/// The IPv4 address in an IPv4-compatible IPv6 address (`::a.b.c.d`); `None` for others and for `::1`.
 pub fn compatible_ipv4(ipv6: [u8; 16]) -> Option<i32> {
     match ipv6 {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] => None,
@@ -188,14 +188,20 @@ pub fn encode_into(span: &Span, bytes: &mut Vec<u8>) {
     write_to(bytes, |output| write_span(output, span));
 }
 
-/// Decodes one span. Bytes after its end are ignored, as Zipkin does.
+/// Decodes one span. Bytes after its end are ignored, as in Zipkin.
+///
+/// # Errors
+/// If the bytes are not a span, if they are over a limit, or if an id is zero.
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Span, Error> {
     check_size(bytes, limits)?;
     checked(read_span(&mut input(bytes, limits)?, limits)?)
 }
 
-/// Decodes a TBinary list of spans (the body of `POST /api/v1/spans`). A span without ids is refused alone; one that
-/// breaks the encoding hides where the next would start, so the list ends with [`Error::ListBroken`].
+/// Decodes a TBinary list of spans (the body of `POST /api/v1/spans`). A span without ids is refused alone. After a span that
+/// breaks the encoding the start of the next one is unknown, so the list ends with [`Error::ListBroken`].
+///
+/// # Errors
+/// If the bytes do not begin a list of structs, or if the list has too many spans.
 pub fn decode_list(bytes: &[u8], limits: &Limits) -> Result<Vec<Result<Span, Error>>, Error> {
     let mut input = input(bytes, limits)?;
     let header = input.read_list_begin()?;
@@ -220,7 +226,7 @@ pub fn decode_list(bytes: &[u8], limits: &Limits) -> Result<Vec<Result<Span, Err
     Ok(spans)
 }
 
-/// How many annotations, binary ones included, one span holds; none if it is not a span that could be decoded.
+/// The number of annotations in one span, binary ones included; `None` if the bytes are not a span.
 pub(crate) fn annotation_count(bytes: &[u8], limits: &Limits) -> Option<usize> {
     check_size(bytes, limits).ok()?;
     let mut skim = Skim::new(bytes, limits.max_depth);
@@ -273,7 +279,7 @@ fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> 
             (TType::List, 8) => {
                 binary_annotations.extend(input, "binary annotations", limits, read_binary)?;
             }
-            // 1 alone is true, as in Zipkin: it lets a span pass all samplers.
+            // Only 1 is true, as in Zipkin: a debug span passes all samplers.
             (TType::Bool, 9) => span.debug = input.read_byte()? == 1,
             (TType::I64, 10) => span.timestamp = Some(input.read_i64()?),
             (TType::I64, 11) => span.duration = Some(input.read_i64()?),
@@ -288,8 +294,8 @@ fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> 
     Ok(span)
 }
 
-/// The elements of a list that say something, and how many do not. Those are not held: an empty struct is one byte on the
-/// wire, and would be over a hundred in memory.
+/// The elements of a list that are not empty, and the number of empty ones. Empty elements are not held: such a struct is one
+/// byte on the wire, and would take over a hundred bytes of memory.
 #[derive(Default)]
 struct Told<T> {
     kept: Vec<T>,
@@ -297,7 +303,7 @@ struct Told<T> {
 }
 
 impl<T> Told<T> {
-    /// Takes the elements of one more list: one that comes twice grows, as in Zipkin and in JSON.
+    /// Adds the elements of another list: if the field comes twice, its lists are joined, as in Zipkin and in JSON.
     fn extend<'a>(
         &mut self,
         input: &mut Input<'a>,
@@ -320,7 +326,7 @@ impl<T> Told<T> {
     }
 }
 
-/// None without a time or a value.
+/// Reads an annotation; `None` if it has no time or no value.
 fn read_annotation(input: &mut Input<'_>) -> Result<Option<Annotation>, Error> {
     let mut annotation = Annotation::default();
     let mut has_value = false;
@@ -342,7 +348,7 @@ fn read_annotation(input: &mut Input<'_>) -> Result<Option<Annotation>, Error> {
     Ok((has_value && annotation.timestamp != 0).then_some(annotation))
 }
 
-/// None without a key or a value.
+/// Reads a binary annotation; `None` if it has no key or no value.
 fn read_binary(input: &mut Input<'_>) -> Result<Option<BinaryAnnotation>, Error> {
     let mut annotation = BinaryAnnotation::default();
     let (mut has_key, mut has_value) = (false, false);
@@ -375,7 +381,7 @@ fn read_endpoint(input: &mut Input<'_>) -> Result<Endpoint, Error> {
             (TType::I16, 2) => endpoint.port = input.read_i16()?,
             (TType::String, 3) => endpoint.service_name = read_text(input)?,
             (TType::String, 4) => match *input.read_bytes()? {
-                // As Zipkin takes it.
+                // An IPv4 address in this field, as Zipkin accepts it.
                 [a, b, c, d] => endpoint.take_ipv4(i32::from_be_bytes([a, b, c, d])),
                 ref bytes => bytes.try_into().map_or((), |ipv6| endpoint.take_ipv6(ipv6)),
             },

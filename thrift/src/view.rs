@@ -1,18 +1,18 @@
-//! A span read in place: numbers, and slices of the bytes it came in.
+//! A span read in place: numbers, and slices of the bytes in which it arrived.
 //!
-//! Whoever takes in very many spans needs no copies of their texts. A [`SpanView`] reads the spans that writers write,
-//! in one pass, into memory that it keeps. It knows nothing of tolerance: at whatever is unusual it says no, and
-//! [`span::decode`](crate::span::decode), which is the definition, reads the span.
+//! A receiver of very many spans needs no copies of their texts. A [`SpanView`] reads spans in their plain form in one pass,
+//! into memory that it keeps. It refuses everything unusual; then [`span::decode`](crate::span::decode), which defines the
+//! format, has to read the span.
 //!
-//! The plain form is the one of every generated writer: fields in the order of their ids, each at most once. So a
-//! reader need not look for what comes next, only whether it is what may come. A field that is not there, or cannot be
-//! read, is not passed; then the end of the struct is not where it must be.
+//! The plain form is that of every generated writer: fields in the order of their ids, each at most once. The reader
+//! therefore only checks whether the next field is the one it expects. A field that is missing or unreadable is not passed.
+//! If it was unreadable or unexpected, the end of the struct is then not found where it must be, and the span is refused.
 
 use crate::skim::wire;
 use crate::span::{FIELD_NANOS, FIELD_POSITION, FIELD_SOURCE};
 use crate::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Limits, Span};
 
-/// A [`Span`] whose texts stay where they are.
+/// A [`Span`] whose texts are borrowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpanView<'a> {
     /// The low 64 bits of the trace id.
@@ -25,11 +25,11 @@ pub struct SpanView<'a> {
     pub id: i64,
     /// The id of the span that caused this one.
     pub parent_id: Option<i64>,
-    /// What happened, and when.
+    /// The events, with their times.
     pub annotations: Vec<AnnotationView<'a>>,
-    /// What is known, without a time.
+    /// The keys with their values, which have no time.
     pub binary_annotations: Vec<BinaryView<'a>>,
-    /// Whether samplers must let this span pass.
+    /// Whether samplers must keep this span.
     pub debug: bool,
     /// Start in microseconds since 1970.
     pub timestamp: Option<i64>,
@@ -39,57 +39,57 @@ pub struct SpanView<'a> {
     pub source: Option<i64>,
 }
 
-/// An [`Annotation`] whose texts stay where they are.
+/// An [`Annotation`] whose texts are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnnotationView<'a> {
     /// Microseconds since 1970, not 0.
     pub timestamp: i64,
-    /// What happened.
+    /// The text of the event.
     pub value: &'a str,
-    /// Where it happened.
+    /// The endpoint at which it happened.
     pub host: Option<EndpointView<'a>>,
     /// Extension: the place in the ring.
     pub position: Option<i64>,
-    /// Extension: the ring segment, where it is another than the span's.
+    /// Extension: the ring segment, if it is not that of the span.
     pub source: Option<i64>,
     /// Extension: 0 to 999 nanoseconds below the microsecond.
     pub nanos: Option<i16>,
 }
 
-/// A [`BinaryAnnotation`] whose texts stay where they are.
+/// A [`BinaryAnnotation`] whose texts are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinaryView<'a> {
     /// The key.
     pub key: &'a str,
-    /// The value, encoded as `kind` says.
+    /// The value, encoded according to `kind`.
     pub value: &'a [u8],
-    /// How the value is encoded.
+    /// The type of the value.
     pub kind: AnnotationType,
-    /// Where it was written.
+    /// The endpoint that wrote it; for the keys `ca`, `sa` and `ma` the address of another service.
     pub host: Option<EndpointView<'a>>,
     /// Extension: the place in the ring.
     pub position: Option<i64>,
-    /// Extension: the ring segment, where it is another than the span's.
+    /// Extension: the ring segment, if it is not that of the span.
     pub source: Option<i64>,
 }
 
-/// An [`Endpoint`] whose name stays where it is.
+/// An [`Endpoint`] whose name is borrowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointView<'a> {
-    /// IPv4 address, its first byte the highest; 0 is none.
+    /// IPv4 address, with its first byte as the highest; 0: none.
     pub ipv4: i32,
-    /// Port as a signed number (thrift has no other); 0 is none.
+    /// Port as a signed number (Thrift has no unsigned ones); 0: none.
     pub port: i16,
-    /// The name of the service; "" is none.
+    /// The name of the service; "": none.
     pub service_name: &'a str,
     /// IPv6 address.
     pub ipv6: Option<[u8; 16]>,
 }
 
 impl<'a> SpanView<'a> {
-    /// Reads one span in place of what was there (the vectors keep their memory). True: it is the span that
-    /// [`span::decode`](crate::span::decode) makes of `bytes`. False: it is not a plain span, so read it with that; the view
-    /// then holds nothing of use.
+    /// Reads one span, replacing the view's content (the vectors keep their memory). True: the view equals the result of
+    /// [`span::decode`](crate::span::decode) for `bytes`. False: the bytes are not a span in plain form, and must be read by
+    /// `span::decode`; the view's content is then undefined.
     pub fn read(&mut self, bytes: &'a [u8], limits: &Limits) -> bool {
         let (mut annotations, mut binary_annotations) =
             (std::mem::take(&mut self.annotations), std::mem::take(&mut self.binary_annotations));
@@ -125,7 +125,7 @@ impl<'a> SpanView<'a> {
 }
 
 impl<'a> SpanView<'a> {
-    /// A span as a view of it.
+    /// A view of a span.
     pub fn of(span: &'a Span) -> SpanView<'a> {
         SpanView {
             trace_id: span.trace_id,
@@ -142,7 +142,7 @@ impl<'a> SpanView<'a> {
         }
     }
 
-    /// The same span with texts of its own.
+    /// The same span, with owned copies of the texts.
     pub fn to_span(&self) -> Span {
         Span {
             trace_id: self.trace_id,
@@ -190,7 +190,7 @@ impl<'a> BinaryView<'a> {
 }
 
 impl<'a> EndpointView<'a> {
-    /// An endpoint as a view of it.
+    /// A view of an endpoint.
     pub fn of(endpoint: &'a Endpoint) -> EndpointView<'a> {
         let Endpoint { ipv4, port, service_name, ipv6 } = endpoint;
         EndpointView { ipv4: *ipv4, port: *port, service_name, ipv6: *ipv6 }
@@ -202,10 +202,10 @@ impl<'a> EndpointView<'a> {
     }
 }
 
-/// How deep structs nest in a span: endpoints are in annotations.
+/// The nesting depth of structs in a span: endpoints are in annotations, and these in the span.
 const PLAIN_DEPTH: usize = 3;
 
-/// One with a time and a value: the decoder leaves out others.
+/// Reads an annotation with a time and a value. The decoder leaves out annotations without, so others are not plain.
 #[inline]
 fn annotation<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<AnnotationView<'a>> {
     let timestamp = fields.i64(1).filter(|timestamp| *timestamp != 0)?;
@@ -217,7 +217,8 @@ fn annotation<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<Anno
     Some(AnnotationView { timestamp, value, host, position, source, nanos })
 }
 
-/// One with a key, a value and a kind: the decoder leaves out those without one of the first two.
+/// Reads a binary annotation with a key, a value and a type. The decoder leaves out those without key or value, so these are
+/// not plain.
 #[inline]
 fn binary<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<BinaryView<'a>> {
     let key = fields.text(1)?;
@@ -240,8 +241,8 @@ fn endpoint<'a>(fields: &mut Fields<'a>) -> Option<EndpointView<'a>> {
     Some(endpoint)
 }
 
-/// The last endpoint that was read. The annotations of a span are nearly always of one host, written the same way: then
-/// it is not read again.
+/// Remembers the last endpoint that was read. The annotations of a span nearly always have the same endpoint in the same
+/// encoding, which is then not read again.
 #[derive(Default)]
 struct Hosts<'a> {
     encoded: &'a [u8],
@@ -265,13 +266,13 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The fields of a struct that were not passed yet, and what follows. Each method passes one field, if it comes next.
+/// The bytes from the next field of a struct on. Each method reads one field, if that is the next one.
 struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// What follows the header of this field.
+    /// The bytes after the header of this field, if it is the next field.
     #[inline]
     fn header(&self, kind: u8, id: i16) -> Option<&'a [u8]> {
         match self.rest {
@@ -299,7 +300,7 @@ impl<'a> Fields<'a> {
         self.value(wire::I32, id).map(i32::from_be_bytes)
     }
 
-    /// A string of which `read` makes something.
+    /// Reads a string field and converts it by `read`.
     #[inline]
     fn string_if<T>(&mut self, id: i16, read: impl FnOnce(&'a [u8]) -> Option<T>) -> Option<T> {
         let (length, rest) = self.header(wire::STRING, id)?.split_first_chunk()?;
@@ -320,7 +321,8 @@ impl<'a> Fields<'a> {
         self.string_if(id, |string| std::str::from_utf8(string).ok())
     }
 
-    /// How many structs a list holds, whose elements come next.
+    /// Reads the header of a list of structs, and returns the number of its elements, which follow. 0 if that is not the next
+    /// field.
     #[inline]
     fn list(&mut self, id: i16, max: usize) -> usize {
         self.list_header(id, max).unwrap_or(0)

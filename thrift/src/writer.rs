@@ -1,8 +1,8 @@
-//! The same bytes as [`span::encode`](crate::span::encode) and
-//! [`encode_log_call`](crate::scribe::encode_log_call), written from borrowed parts into memory that is used again.
+//! Writes the same bytes as [`span::encode`](crate::span::encode) and
+//! [`encode_log_call`](crate::scribe::encode_log_call), from borrowed parts into reused memory.
 //!
-//! Through owned [`Span`](crate::Span)s and Apache's protocol types, two thirds of what consumerd took for an
-//! annotation went into copying strings and dispatching fields. The property tests hold this writer against them.
+//! With owned [`Span`](crate::Span)s and Apache's protocol types, consumerd spent two thirds of its time for an annotation on
+//! copying strings and dispatching fields. Property tests check that both ways give the same bytes.
 
 use crate::frame::HEADER_BYTES;
 use crate::span::{FIELD_NANOS, FIELD_POSITION, FIELD_SOURCE};
@@ -17,10 +17,10 @@ const STRING: u8 = 11;
 const STRUCT: u8 = 12;
 const LIST: u8 = 15;
 
-/// Version of the strict protocol, and the type of a call.
+/// The first word of a message: the version of the strict protocol, and the type of a call.
 const CALL: u32 = 0x8001_0001;
 
-/// What a span says beside its annotations.
+/// The fields of a span other than its annotations.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SpanFields<'a> {
     /// The low 64 bits of the trace id.
@@ -44,23 +44,23 @@ pub struct SpanFields<'a> {
 pub struct Provenance {
     /// Extension: the place in the ring.
     pub position: i64,
-    /// Extension: the ring segment, where it is another than the span's.
+    /// Extension: the ring segment, if it is not that of the span.
     pub source: Option<i64>,
 }
 
-/// What the annotations of one place in a program have in common, encoded once for all of them.
+/// The parts that the annotations of one place in a program have in common, encoded once for all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Of an annotation: what stands between its time and its position.
+    /// Of an annotation: the bytes between its time and its position.
     event: Box<[u8]>,
-    /// Of a binary annotation: what stands before its value,
+    /// Of a binary annotation: the bytes before its value.
     key: Box<[u8]>,
-    /// and what stands between its type and its position.
+    /// Of a binary annotation: the bytes between its type and its position.
     host: Box<[u8]>,
 }
 
 impl Place {
-    /// `text` is the value of an annotation, or the key of a binary one; `host` is who writes it.
+    /// `text` is the value of an annotation, or the key of a binary one; `host` is the endpoint that writes it.
     pub fn new(text: &str, host: Option<&Endpoint>) -> Self {
         let host = host.map(encode_endpoint);
         let up_to_position = |mut bytes: Vec<u8>, id: i16| {
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    /// Memory that it takes.
+    /// The memory that the encoded parts take, in bytes.
     pub fn bytes(&self) -> usize {
         self.event.len() + self.key.len() + self.host.len()
     }
@@ -101,7 +101,7 @@ fn encode_endpoint(endpoint: &Endpoint) -> Vec<u8> {
     bytes
 }
 
-/// Annotations, or binary annotations, encoded one behind the other.
+/// Encoded annotations, or encoded binary annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct List {
     bytes: Vec<u8>,
@@ -109,7 +109,7 @@ pub struct List {
 }
 
 impl List {
-    /// Adds an annotation: something that happened at `timestamp` (microseconds since 1970) and `nanos` (0 to 999).
+    /// Adds an annotation: an event at `timestamp` (microseconds since 1970) and `nanos` (0 to 999).
     #[inline]
     pub fn event(&mut self, place: &Place, timestamp: i64, nanos: Option<i16>, from: Provenance) {
         let bytes = &mut self.bytes;
@@ -136,22 +136,22 @@ impl List {
         self.count += 1;
     }
 
-    /// How many there are.
+    /// The number of annotations.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many bytes they take.
+    /// The length of the encoded annotations, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Memory that is held for them.
+    /// The memory that is allocated for them, in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Takes all out and keeps the memory.
+    /// Removes all annotations, and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
@@ -159,7 +159,7 @@ impl List {
 }
 
 impl Provenance {
-    /// Behind the type and id of the position.
+    /// Appends position and source. The type and id of the position are already written.
     #[inline(always)]
     fn append(self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.position.to_be_bytes());
@@ -169,7 +169,7 @@ impl Provenance {
     }
 }
 
-/// Appends a span.
+/// Appends a span as a TBinary struct to `bytes`.
 pub fn append_span(bytes: &mut Vec<u8>, span: &SpanFields<'_>, annotations: &List, binary: &List) {
     field(bytes, I64, 1, span.trace_id.to_be_bytes());
     string(bytes, 3, span.name.as_bytes());
@@ -231,7 +231,7 @@ impl<'a> LogCallWriter<'a> {
     }
 }
 
-/// One growth of the vector for type, id and value.
+/// Appends a field with a value of fixed size; the vector grows once.
 #[inline(always)]
 fn field<const N: usize>(bytes: &mut Vec<u8>, kind: u8, id: i16, value: [u8; N]) {
     let [high, low] = id.to_be_bytes();

@@ -1,4 +1,4 @@
-//! Our bytes are the bytes of another implementation: `golden/*.bin` come from Apache's Python library
+//! The encoders give the bytes of another implementation: Apache's Python library wrote `golden/*.bin`
 //! (`golden/make.py`).
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -17,7 +17,7 @@ macro_rules! golden {
     };
 }
 
-/// The one frame in these bytes.
+/// The only frame in these bytes.
 fn unframed(bytes: &[u8]) -> Vec<u8> {
     let mut reader = FrameReader::new(&Limits::default());
     reader.extend(bytes);
@@ -105,7 +105,7 @@ fn one_counter_of_fb303_is_answered_by_its_name_and_0_is_one_that_it_does_not_ha
     for (key, value) in [("received", 3_i64), ("stored", 2), ("lost", 0)] {
         let method = Method::Fb303(Fb303::GetCounter(key.to_owned()));
         let answer = status().answer(&Call { seq: 12, wants_reply: true, method }).unwrap();
-        // It differs in its name, which is as long, and in the number before the end.
+        // The two replies differ in the method's name, of the same length, and in the number before the end.
         let expected = alive_since.to_vec();
         let expected = [&expected[..expected.len() - 9], &value.to_be_bytes(), &[0]].concat();
         let expected = String::from_utf8_lossy(&expected).replace("aliveSince", "getCounter");

@@ -1,4 +1,5 @@
-//! Bytes of anybody: a clear error, no panic, no memory beyond the bytes that came, neighbours unharmed.
+//! Arbitrary bytes from a peer: they give a clear error and no panic, take no more memory than the bytes that arrived, and do
+//! not harm their neighbours.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -21,7 +22,7 @@ fn message_of(bytes: &[u8]) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.encode(bytes).into_bytes()
 }
 
-/// Base64 as MIME has it, digit by digit; none if there is one digit too many.
+/// Decodes base64 as MIME defines it, digit by digit; `None` if there is one digit too many.
 fn decoded_as_mime(message: &[u8]) -> Option<Vec<u8>> {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let text = message.split(|byte| *byte == b'=').next()?;
@@ -151,7 +152,7 @@ fn messages_are_decoded_one_behind_the_other_and_a_bad_one_leaves_nothing() {
     assert_eq!(bytes, b"beforeabcde");
 }
 
-/// A span of one list field with these elements.
+/// A span with one list field, which has these elements.
 fn span_with_list(id: i16, elements: &[Vec<u8>]) -> Vec<u8> {
     let count = (elements.len() as u32).to_be_bytes();
     let mut bytes = [field(LIST, id), vec![STRUCT], count.to_vec(), elements.concat()].concat();
@@ -180,7 +181,7 @@ fn annotations_that_say_nothing_are_counted_and_not_held_and_cost_no_others() {
     }
 }
 
-/// The host of the only annotation of a span, of which these are the fields.
+/// Reads a span with one annotation, and returns its host. `fields` are the fields of the host.
 fn read_host(fields: &[Vec<u8>]) -> Endpoint {
     let host = [field(STRUCT, 3), fields.concat(), vec![0]].concat();
     let element = [field(10, 1), vec![5; 8], field(11, 2), vec![0; 4], host, vec![0]].concat();
@@ -310,11 +311,11 @@ fn a_list_of_spans_refuses_one_without_ids_alone_and_breaks_off_at_nonsense() {
     assert!(span::decode_list(&[11, 0, 0, 0, 1, 0, 0, 0, 0], &Limits::default()).is_err());
 }
 
-/// More than this at once, and the test dies: the largest input here is under 2 MiB, the lengths announced are not.
+/// Allocating more than this at once fails the test. The largest input here is under 2 MiB; the announced lengths are larger.
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, 64 << 20);
 
-/// A call can be skimmed where it can be decoded, and holds the same.
+/// Checks that a call can be skimmed if it can be decoded, and that both give the same.
 fn skim_and_parse(frame: &[u8]) {
     let limits = Limits::default();
     let skimmed = scribe::skim_log(frame, &limits);
@@ -416,7 +417,7 @@ proptest! {
         }
     }
 
-    /// What is read does not depend on where vector instructions begin and end.
+    /// The result does not depend on where vector instructions begin and end.
     #[test]
     fn base64_of_any_length_and_damage_is_read_the_same(
         bytes in vec(any::<u8>(), 0..300),

@@ -1,4 +1,4 @@
-//! What is written is read back the same.
+//! Values that are written are read back unchanged.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -43,7 +43,7 @@ fn an_answer_to_another_question_is_none_to_log() {
     let status = ServiceStatus {
         name: "n".into(),
         version: "v".into(),
-        // The number that is OK in answer to Log.
+        // The number that means OK in a reply to Log.
         status: Status::Dead,
         details: "d".into(),
         alive_since: 7,
@@ -98,7 +98,7 @@ fn a_list_holds_as_many_spans_as_the_limit_and_no_more() {
     assert!(span::decode_list(&list, &limits(1)).is_err());
 }
 
-/// A call with a field of another type, one of another number, and the key.
+/// A call with a field of a wrong type, a field with a wrong id, and the key.
 fn question(name: &str, key: &str) -> Vec<u8> {
     let text = |text: &str| [&(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat();
     let key = [&[8, 0, 1, 0, 0, 0, 9, 11, 0, 2][..], &text("no key"), &[11, 0, 1], &text(key), &[0]].concat();

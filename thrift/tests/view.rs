@@ -1,4 +1,4 @@
-//! What a view reads is what the decoder reads, and what it does not read is what the decoder is for.
+//! A view reads the same as the decoder, or refuses the bytes.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -8,7 +8,7 @@ use blkin_thrift::{Annotation, Endpoint, Limits, Span, span};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Whether a view reads the bytes. If so, the decoder reads the same.
+/// Whether a view reads the bytes. If so, checks that the decoder reads the same.
 fn is_plain(bytes: &[u8], limits: &Limits) -> bool {
     let mut view = SpanView::default();
     let plain = view.read(bytes, limits);
@@ -79,7 +79,7 @@ fn what_the_collector_refuses_or_drops_is_not_plain() {
     assert!(!is_plain_with(|span| span.annotations[1].timestamp = 0));
 }
 
-/// The small span's bytes, with `field` as its last one.
+/// The small span's bytes, with `field` as the last field.
 fn small_with(field: &[u8]) -> Vec<u8> {
     let mut bytes = span::encode(&small_span());
     bytes.pop();
@@ -96,7 +96,7 @@ fn fields_that_are_unknown_mistyped_or_repeated_are_not_plain() {
     assert!(!is_plain(&small_with(&duration(10, 13, 8)), &Limits::default()));
 }
 
-/// The small span with one list of one struct of these fields.
+/// The small span with one list, which has one struct with these fields.
 fn small_with_element(list: u8, fields: &[&[u8]]) -> Vec<u8> {
     let ids = |id: u8| [10, 0, id, 0, 0, 0, 0, 0, 0, 0, 1];
     [&ids(1), &ids(4), &[15, 0, list, 12, 0, 0, 0, 1][..], &fields.concat(), &[0, 0]].concat()

@@ -1,4 +1,4 @@
-//! The hand-written writer gives the bytes that Apache's crate gives.
+//! The hand-written writer gives the same bytes as Apache's crate.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -34,7 +34,7 @@ fn written(span: &Span) -> Vec<u8> {
     bytes.split_off(6)
 }
 
-/// What the writer does not write is never there.
+/// The span without the fields that the writer never writes, and with those that it always writes.
 fn writable(mut span: Span) -> Span {
     span.trace_id_high = None;
     span.debug = false;
@@ -46,7 +46,7 @@ fn writable(mut span: Span) -> Span {
 #[test]
 fn a_list_tells_what_it_holds_and_keeps_its_memory_when_it_is_emptied() {
     let (short, long) = (Place::new("k", None), Place::new(&"k".repeat(100), Some(&Endpoint::default())));
-    // The text twice, for an annotation and a binary one, and the host twice.
+    // A place holds the text twice, for an annotation and for a binary one, and the host twice.
     assert!(long.bytes() - short.bytes() > 2 * 99 && long.bytes() < 300, "{}", long.bytes());
     let from = Provenance { position: 1, source: None };
     let mut list = List::default();

@@ -1,4 +1,4 @@
-//! A call of a client. What cannot be read has an answer that can.
+//! Reads a client's call. If the call cannot be read, the answer to it must be readable.
 #![no_main]
 
 use blkin_thrift::scribe::{self, LogEntry, Method};
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// What a relay passes on is what a decoder reads.
+/// Checks that a relay passes on the entries that a decoder reads.
 fn check_raw(bytes: &[u8], seq: i32, entries: &[LogEntry]) {
     let limits = Limits::default();
     let raw = scribe::skim_log(bytes, &limits).expect("a call that is decoded can be skimmed");

@@ -1,4 +1,4 @@
-//! A stream of frames, cut where its first byte says: wherever it is cut, the frames are those that its lengths say.
+//! Reads a stream of frames that arrives in pieces, whose size is the first byte. The pieces must not change the frames.
 #![no_main]
 
 use blkin_thrift::Limits;
@@ -34,7 +34,7 @@ fn announced(stream: &[u8]) -> Option<usize> {
     stream.first_chunk().map(|header| u32::from_be_bytes(*header) as usize)
 }
 
-/// The first frame, if it is whole, and what follows it.
+/// The first frame, if it is complete, and the bytes that follow it.
 fn split(stream: &[u8]) -> Option<(&[u8], &[u8])> {
     stream[HEADER_BYTES.min(stream.len())..].split_at_checked(announced(stream)?)
 }

@@ -1,4 +1,4 @@
-//! The message of a log entry.
+//! Decodes the message of a log entry.
 #![no_main]
 
 use blkin_thrift::{Limits, scribe};

@@ -1,4 +1,4 @@
-//! A reply of a server. What ours say too is written and read back the same.
+//! Reads a server's reply. A reply that BlkKin's servers could send must read back the same after it is written.
 #![no_main]
 
 use blkin_thrift::scribe::{self, ExceptionKind, Outcome, Reply};
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// None of an exception that no server of ours knows.
+/// Encodes the reply; `None` for an exception that BlkKin's servers do not send.
 fn written(reply: &Reply) -> Option<Vec<u8>> {
     match &reply.outcome {
         Outcome::Result(code) => Some(scribe::encode_log_reply(reply.seq, *code)),

@@ -1,4 +1,4 @@
-//! A span of anybody. What is accepted is written and read back the same.
+//! Decodes a span. A span that is accepted must read back the same after it is written.
 #![no_main]
 
 use blkin_thrift::{Limits, span};

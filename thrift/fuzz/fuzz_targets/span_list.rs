@@ -1,11 +1,11 @@
-//! A list of spans of anybody. It says of each entry what became of it, ends where one breaks the encoding, and what is
-//! accepted is written as a list that reads back the same.
+//! Decodes a list of spans. There is a result for each entry up to the first that breaks the encoding, and the accepted spans,
+//! written as a list, must read back the same.
 #![no_main]
 
 use blkin_thrift::{Error, Limits, Span, span};
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes of a list's header: what its elements are, and how many.
+/// Size of a list's header, in bytes: the type of the elements and their number.
 const HEADER_BYTES: usize = 5;
 const STRUCT: u8 = 12;
 

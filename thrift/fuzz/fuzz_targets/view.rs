@@ -1,4 +1,4 @@
-//! A span of anybody. What a view reads is what the decoder reads.
+//! Reads a span by a view. If the view accepts it, the decoder must read the same.
 #![no_main]
 
 use blkin_thrift::view::SpanView;

@@ -1,4 +1,4 @@
-//! The call: `Log(messages)`, and telling apart what else a peer may call.
+//! The call `Log(messages)`, and the other methods that a peer may call.
 
 use thrift::protocol::{TInputProtocol, TMessageIdentifier, TMessageType, TOutputProtocol, TType};
 
@@ -14,31 +14,31 @@ use crate::{Error, Limits};
 /// One entry of a `Log` call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogEntry {
-    /// What kind of message this is; Zipkin's is `zipkin`.
+    /// The kind of message; `zipkin` for Zipkin's spans.
     pub category: String,
-    /// The message, for Zipkin a span in base64.
+    /// The message; for Zipkin a span in base64.
     pub message: Vec<u8>,
 }
 
-/// A call of a peer.
+/// A call from a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The number that the reply must carry.
+    /// The sequence number, which the reply must repeat.
     pub seq: i32,
     /// Whether the peer waits for a reply.
     pub wants_reply: bool,
-    /// What it calls.
+    /// The method with its arguments.
     pub method: Method,
 }
 
-/// What a peer calls.
+/// A method that a peer calls, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
-    /// Take these entries.
+    /// `Log`: accept these entries.
     Log(Vec<LogEntry>),
-    /// Tell about the service.
+    /// A question of fb303 about the service.
     Fb303(Fb303),
-    /// A method that this service does not have.
+    /// The name of a method that this service does not have.
     Unknown(String),
 }
 
@@ -46,9 +46,10 @@ pub enum Method {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read a call: {cause}")]
 pub struct BadCall {
-    /// What was wrong with it.
+    /// What is wrong with the call.
     pub cause: Error,
-    /// The framed answer for the peer. Without one even the name of the method was unreadable: close the connection.
+    /// The framed answer for the peer. `None` if the call's header was unreadable, in which case the caller must close the
+    /// connection, or if the peer wants no answer.
     pub reply: Option<Vec<u8>>,
 }
 
@@ -63,7 +64,10 @@ pub fn encode_log_call(seq: i32, entries: &[LogEntry]) -> Vec<u8> {
     })
 }
 
-/// Reads one frame that a client sent, with or without a version in its header.
+/// Reads a call from one frame, with or without a version in its header.
+///
+/// # Errors
+/// [`BadCall`] if the call cannot be read or is over a limit. It contains the answer for the peer.
 pub fn parse_call(frame: &[u8], limits: &Limits) -> Result<Call, BadCall> {
     let header = |cause: Error| BadCall { cause, reply: None };
     let mut input = input(frame, limits).map_err(header)?;
@@ -86,7 +90,7 @@ pub fn parse_call(frame: &[u8], limits: &Limits) -> Result<Call, BadCall> {
 }
 
 impl Call {
-    /// The framed answer to a method that this service does not have.
+    /// The framed answer to a call of an unknown method; `None` if the method is known, or if the peer wants no answer.
     pub fn unknown_method_reply(&self) -> Option<Vec<u8>> {
         let Method::Unknown(name) = &self.method else { return None };
         let text = format!("Invalid method name: '{name}'");
@@ -104,7 +108,8 @@ fn read_method(input: &mut Input<'_>, name: &str, limits: &Limits) -> Result<Met
     }
 }
 
-/// A call without its list is not one of no entries: what it holds instead would be answered with OK.
+/// Reads the entries of a `Log` call. A call without the list is refused: if it counted as a call without entries, entries in
+/// another form would be lost and answered with OK.
 fn read_log_arguments(input: &mut Input<'_>, limits: &Limits) -> Result<Vec<LogEntry>, Error> {
     let mut found = None;
     read_struct(input, |input, field_type, id| {

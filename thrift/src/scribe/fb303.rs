@@ -1,4 +1,4 @@
-//! fb303, the base service that Scribe extends: a few questions about the server itself.
+//! fb303, the base service that Scribe extends: questions about the server itself.
 
 use thrift::protocol::{TMapIdentifier, TOutputProtocol, TType};
 
@@ -14,56 +14,56 @@ use crate::binary::{
 pub enum Fb303 {
     /// The name of the service.
     GetName,
-    /// Its version.
+    /// The version of the service.
     GetVersion,
-    /// Whether it serves.
+    /// The status of the service.
     GetStatus,
-    /// More about that, for people.
+    /// The status as a text for people.
     GetStatusDetails,
-    /// Since when it runs.
+    /// The time at which the service started.
     AliveSince,
-    /// All of its counters.
+    /// All counters.
     GetCounters,
-    /// One counter.
+    /// The counter with this name.
     GetCounter(String),
 }
 
-/// What the service knows about itself.
+/// The answers of the service to the questions of fb303.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceStatus {
     /// The name of the service.
     pub name: String,
-    /// Its version.
+    /// The version of the service.
     pub version: String,
-    /// Whether it serves.
+    /// The status of the service.
     pub status: Status,
-    /// More about that, for people.
+    /// The status as a text for people.
     pub details: String,
-    /// Start in seconds since 1970.
+    /// Time of the start, in seconds since 1970.
     pub alive_since: i64,
-    /// Its counters.
+    /// All counters, with their names.
     pub counters: Vec<(String, i64)>,
 }
 
 /// fb303's `fb_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Does not serve.
+    /// The service does not work.
     Dead = 0,
-    /// Does not serve yet.
+    /// The service does not work yet.
     Starting = 1,
-    /// Serves.
+    /// The service works.
     Alive = 2,
-    /// Takes nothing new.
+    /// The service accepts no new calls.
     Stopping = 3,
-    /// Has stopped.
+    /// The service has stopped.
     Stopped = 4,
-    /// Serves, but something is wrong.
+    /// The service works, but something is wrong.
     Warning = 5,
 }
 
 impl Fb303 {
-    /// Reads the arguments of an fb303 method; none if the name is no such method.
+    /// Reads the arguments of an fb303 method; `None` if fb303 has no method with this name.
     pub(super) fn read(input: &mut Input<'_>, name: &str) -> Result<Option<Fb303>, Error> {
         let mut key = String::new();
         let method = match name {
@@ -100,7 +100,7 @@ impl Fb303 {
 }
 
 impl ServiceStatus {
-    /// The framed answer to a call of fb303; none if the call is another one, or wants no answer.
+    /// The framed answer to a call of fb303; `None` if the call is of another method, or wants no answer.
     pub fn answer(&self, call: &Call) -> Option<Vec<u8>> {
         let Method::Fb303(method) = &call.method else { return None };
         call.wants_reply.then(|| encode_reply(method.name(), call.seq, |output| self.write(output, method)))
@@ -121,7 +121,7 @@ impl ServiceStatus {
         }
     }
 
-    /// fb303 answers 0 for a counter that it does not have.
+    /// The value of a counter; 0 if there is none with this name, as fb303 answers.
     fn counter(&self, key: &str) -> i64 {
         self.counters.iter().find(|(name, _)| name == key).map_or(0, |(_, value)| *value)
     }

@@ -1,4 +1,4 @@
-//! The message of a log entry: one span, base64.
+//! The message of a log entry: one span in base64.
 
 use std::ops::Range;
 
@@ -10,37 +10,40 @@ use base64::{alphabet, engine::GeneralPurpose};
 
 use crate::{Error, Limits, Span, span};
 
-/// Reads with or without padding: senders differ.
+/// Accepts base64 with or without padding, because senders differ.
 const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 
-/// With vector instructions where the CPU has them.
+/// Uses vector instructions if the CPU has them.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 static ENGINE: std::sync::LazyLock<base64::engine::Simd> =
     std::sync::LazyLock::new(|| base64::engine::Simd::standard(CONFIG));
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 static ENGINE: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
 
-/// The message of a log entry that carries this span.
+/// The message of a log entry for this span.
 pub fn span_message(span: &Span) -> Vec<u8> {
     ENGINE.encode(span::encode(span)).into_bytes()
 }
 
-/// How many bytes the message of a log entry has that carries an encoded span of so many.
+/// The length of the message for an encoded span of `span` bytes, in bytes.
 pub fn message_bytes(span: usize) -> usize {
     span.div_ceil(3) * 4
 }
 
-/// Writes the message of a log entry that carries an encoded span into memory of its [`message_bytes`].
+/// Writes the message for an encoded span to `message`, whose length must be [`message_bytes`].
 pub fn write_message(span: &[u8], message: &mut [u8]) {
     let written = ENGINE.encode_slice(span, message);
     debug_assert_eq!(written.ok(), Some(message_bytes(span.len())));
 }
 
-/// Appends what a message holds as base64 to `bytes`, and tells where: the messages of a call share one memory. Line
-/// breaks and other bytes outside of the alphabet are ignored (MIME), and so is what follows the padding. What is not
-/// base64 appends nothing.
+/// Decodes a message from base64, appends the result to `bytes` and returns its range, so that the messages of a call can
+/// share one buffer. As in MIME, line breaks and other bytes outside the alphabet are ignored, and so is everything after
+/// the padding.
+///
+/// # Errors
+/// [`Error::Base64`] if the message is not base64; then nothing is appended.
 pub fn append_decoded(message: &[u8], bytes: &mut Vec<u8>) -> Result<Range<usize>, Error> {
     let start = bytes.len();
     if decode(message, bytes).is_err() {
@@ -54,15 +57,15 @@ fn decode(message: &[u8], bytes: &mut Vec<u8>) -> Result<(), DecodeError> {
     ENGINE.decode_vec(message, bytes).inspect_err(|_| bytes.truncate(start))
 }
 
-/// Reads the span of one log entry, whose base64 is read as [`append_decoded`] does.
+/// Reads the span of one log entry; base64 is decoded as by [`append_decoded`].
 pub fn decode_message(message: &[u8], limits: &Limits) -> Result<Span, Error> {
     let mut bytes = Vec::new();
     append_decoded(message, &mut bytes)?;
     span::decode(&bytes, limits)
 }
 
-/// How many annotations the span of a log entry holds; none if it is no span. The lists are walked over, not decoded:
-/// for every message that [`decode_message`] reads, the number is the same. `scratch` is memory to be used again.
+/// The number of annotations in the span of a log entry; `None` if it is not a span. The lists are skipped, not decoded; for
+/// every message that [`decode_message`] reads, the number is the same. `scratch` is a buffer that the caller reuses.
 pub fn annotation_count(message: &[u8], scratch: &mut Vec<u8>, limits: &Limits) -> Option<usize> {
     scratch.clear();
     append_decoded(message, scratch).ok()?;

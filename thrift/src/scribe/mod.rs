@@ -1,10 +1,12 @@
 //! Scribe (`idl/scribe.thrift`): log entries over framed TBinary, as Zipkin's Scribe port speaks it.
 //!
-//! The client side: [`span_message`], [`encode_log_call`], [`decode_reply`]. The server side: [`parse_call`],
-//! [`decode_message`] for each entry, then [`encode_log_reply`] or [`encode_exception`]. What is encoded has its frame
-//! header; what is decoded has it no more. Whoever takes in very many entries reads them in
-//! place: [`skim_log`], [`append_decoded`] for each message, then [`SpanView`](crate::view::SpanView). In between, a
-//! relay: [`skim_log`], [`annotation_count`], [`encode_raw_log_call`].
+//! - A client uses [`span_message`], [`encode_log_call`], [`decode_reply`].
+//! - A server uses [`parse_call`], [`decode_message`] for each entry, then [`encode_log_reply`] or [`encode_exception`].
+//! - A server with very many entries reads them in place: [`skim_log`], [`append_decoded`] for each message, then
+//!   [`SpanView`](crate::view::SpanView).
+//! - A relay uses [`skim_log`], [`annotation_count`], [`encode_raw_log_call`].
+//!
+//! Encoders write the frame header; decoders expect the frame without it.
 
 mod call;
 mod fb303;

@@ -1,4 +1,4 @@
-//! `Log` calls whose entries stay as they came: what a relay reads, keeps and writes.
+//! `Log` calls whose entries are kept as they arrived, for a relay that reads, stores and sends them.
 
 use thrift::protocol::{TMessageIdentifier, TMessageType, TOutputProtocol};
 
@@ -7,21 +7,21 @@ use crate::binary::write_to;
 use crate::frame::framed;
 use crate::skim::{Skim, wire};
 
-/// One entry, in the bytes of the call that brought it.
+/// One entry, as slices of the call in which it arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawEntry<'a> {
-    /// The whole `LogEntry` struct, fields that nobody here knows included.
+    /// The whole `LogEntry` struct, including unknown fields.
     pub bytes: &'a [u8],
-    /// Its category.
+    /// The category of the entry.
     pub category: &'a [u8],
-    /// Its message.
+    /// The message of the entry.
     pub message: &'a [u8],
 }
 
-/// A `Log` call.
+/// A `Log` call with raw entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawLog<'a> {
-    /// The number that the reply must carry.
+    /// The sequence number, which the reply must repeat.
     pub seq: i32,
     /// Whether the peer waits for a reply.
     pub wants_reply: bool,
@@ -29,8 +29,8 @@ pub struct RawLog<'a> {
     pub entries: Vec<RawEntry<'a>>,
 }
 
-/// The entries of a frame if it is a `Log` call that [`parse_call`](super::parse_call) reads, and the same ones; else
-/// that says what it is.
+/// The entries of a frame, if it is a `Log` call that [`parse_call`](super::parse_call) can read; they are the same ones. If
+/// this returns `None`, `parse_call` tells what the frame is.
 pub fn skim_log<'a>(frame: &'a [u8], limits: &Limits) -> Option<RawLog<'a>> {
     let mut skim = Skim::new(frame, limits.max_depth);
     let (name, kind, seq) = message_begin(&mut skim)?;
@@ -46,7 +46,7 @@ pub fn skim_log<'a>(frame: &'a [u8], limits: &Limits) -> Option<RawLog<'a>> {
     Some(RawLog { seq, wants_reply, entries })
 }
 
-/// The entries in bytes that hold one behind the other, as [`RawEntry::bytes`] did; none if the bytes hold anything else.
+/// The entries in bytes that were joined from [`RawEntry::bytes`]; `None` if there is anything else in the bytes.
 pub fn raw_entries(bytes: &[u8]) -> Option<Vec<RawEntry<'_>>> {
     let mut skim = Skim::new(bytes, usize::MAX);
     let mut entries = Vec::new();
@@ -56,7 +56,7 @@ pub fn raw_entries(bytes: &[u8]) -> Option<Vec<RawEntry<'_>>> {
     Some(entries)
 }
 
-/// Encodes a framed `Log` call of `count` entries, whose bytes come one behind the other in `chunks`.
+/// Encodes a framed `Log` call of `count` entries, whose bytes are `chunks`, joined.
 pub fn encode_raw_log_call<'a>(
     seq: i32,
     count: usize,
@@ -73,7 +73,7 @@ pub fn encode_raw_log_call<'a>(
     })
 }
 
-/// Name, type and sequence number, with or without a version before them.
+/// Reads name, type and sequence number of a message, with or without a version.
 fn message_begin<'a>(skim: &mut Skim<'a>) -> Option<(&'a [u8], u8, i32)> {
     const VERSION: u32 = 0x8001_0000;
     let first = skim.i32()?;

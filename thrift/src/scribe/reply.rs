@@ -11,45 +11,45 @@ use crate::{Error, Limits};
 /// Scribe's answer to `Log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultCode {
-    /// All entries are taken.
+    /// The server has accepted all entries.
     Ok,
-    /// No entry is taken: send the same call again later.
+    /// The server has accepted no entry: send the same call again later.
     TryLater,
 }
 
-/// What a reply brings.
+/// A reply to `Log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The number of the call that this answers.
+    /// The sequence number of the call that this answers.
     pub seq: i32,
-    /// What became of the call.
+    /// The outcome of the call.
     pub outcome: Outcome,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The server answered.
     Result(ResultCode),
-    /// The server could not serve the call. The same bytes will fail again, but for an [internal
-    /// error](ExceptionKind::InternalError) perhaps.
+    /// The server could not handle the call. The same bytes will fail again, except perhaps after an [internal
+    /// error](ExceptionKind::InternalError).
     Exception(Exception),
 }
 
-/// Thrift's own exception.
+/// Thrift's own exception, `TApplicationException`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
-#[error("failed to be served: {message} (TApplicationException {kind})")]
+#[error("the server refused the call: {message} (TApplicationException {kind})")]
 pub struct Exception {
-    /// Its number, one of [`ExceptionKind`] if the peer keeps to the rules.
+    /// The exception's number; one of [`ExceptionKind`] if a BlkKin daemon sent it.
     pub kind: i32,
-    /// What the peer says.
+    /// The peer's message.
     pub message: String,
 }
 
-/// The exceptions that a server of ours answers with, and their numbers.
+/// The exceptions that BlkKin's servers send, with their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExceptionKind {
-    /// The method is not known here.
+    /// The server does not have the method.
     UnknownMethod = 1,
     /// The service failed for its own reasons.
     InternalError = 6,
@@ -77,7 +77,7 @@ pub fn encode_exception(method: &str, seq: i32, kind: ExceptionKind, message: &s
     })
 }
 
-/// Encodes a framed reply whose result `body` writes.
+/// Encodes a framed reply; `body` writes its result.
 pub(super) fn encode_reply(method: &str, seq: i32, body: impl Fn(&mut Output<'_>) -> WriteResult) -> Vec<u8> {
     encode_message(method, TMessageType::Reply, seq, body)
 }
@@ -97,7 +97,10 @@ fn encode_message(
     })
 }
 
-/// Reads one frame that a server sent in answer to `Log`.
+/// Reads the reply to a `Log` call from one frame.
+///
+/// # Errors
+/// If the frame cannot be read, or is not a reply to `Log`.
 pub fn decode_reply(frame: &[u8], limits: &Limits) -> Result<Reply, Error> {
     let mut input = input(frame, limits)?;
     let message = input.read_message_begin()?;

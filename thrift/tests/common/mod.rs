@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// The span behind the golden files: every field, the extension fields too.
+/// The span of the golden files: it has every field, also the extension fields.
 pub(crate) fn full_span() -> Span {
     let host = Endpoint { ipv4: 0x0a00_0001, port: -25_126, service_name: "osd.1".to_owned(), ipv6: None };
     let ipv6 = [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];

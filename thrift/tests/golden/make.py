@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Writes the golden files beside it with Apache's Python library (Debian: python3-thrift).
 
-The Rust tests hold the codec against these bytes, so the two implementations check each other. The values are those of
+The Rust tests compare the codec with these bytes, so the two implementations check each other. The values are those of
 `full_span()` in ../common/mod.rs; the field numbers are those of ../../idl/.
 """
 

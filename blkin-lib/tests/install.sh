@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests scripts/install: what it lays down below a DESTDIR, that projects outside this tree build against it with
-# every build system and are traced, and that it removes exactly what it laid down.
+# Tests scripts/install: which files it installs below a DESTDIR, that projects outside this tree build against them with
+# every build system and are traced, and that it removes exactly the files that it installed.
 #   blkin-lib/tests/install.sh [--library-only]
 # The last line is "N passed, N failed".
 set -uo pipefail
@@ -49,7 +49,7 @@ check "--help exits with 0" exits 0 scripts/install --help
 check "nothing installed: --uninstall exits with 1" exits 1 scripts/install --prefix /usr --destdir "$dest" --uninstall
 [ ! -e "$dest" ] || { echo "FAILED  and leaves nothing behind"; failed=$((failed + 1)); }
 
-# A copy that cannot be built, and somebody who may not write there.
+# A copy of the tree that cannot be built, and a user who may not write to the target.
 not_root() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; else "$@"; fi; }
 says_who_may_write() {
     local said
@@ -67,7 +67,7 @@ check "who may not write there is told before anything is built" says_who_may_wr
 check "of a library alone too" says_who_may_write --library-only
 check "of the configuration too" says_who_may_write --prefix "$work/mine" --sysconfdir "$work/closed/etc"
 
-# Cargo itself says of a manifest that is newer than it what nobody understands.
+# Cargo's own message about a manifest that is newer than cargo is hard to understand.
 says_what_is_too_old() {
     local said
     rm "$work/stubs/cargo" && printf '#!/bin/sh\necho "cargo 1.65.0"\n' >"$work/stubs/cargo" && chmod 0755 "$work/stubs/cargo" || return 1
@@ -160,7 +160,7 @@ with_cmake() {
 }
 check "CMake builds a project" with_cmake
 check "which is traced" traces 3 example-cmake "$work/cmake/example-cmake"
-# through_a_link: as where /lib is a link to /usr/lib, and CMake looks there first.
+# through_a_link: as on systems where /lib is a link to /usr/lib, and CMake looks there first.
 through_a_link() {
     mkdir "$work/linked" && ln -s "$usr/lib" "$work/linked/lib" &&
         cmake -DBlkin_DIR="$work/linked/lib/cmake/Blkin" -S "$work/examples/cmake" -B "$work/cmake-linked" &&
@@ -191,8 +191,8 @@ quickstart() {
 check "the quickstart builds" quickstart
 quickstart_traced() { traces 6 '' "$work/quickstart"; grep -q 'attempted=6 committed=6 read=6 ' "$work/counters"; }
 check "and is traced" quickstart_traced
-# What a program links has no dependency in one version only: cargo takes one for all, and another part of the program may need
-# a newer one.
+# The crates that a program links pin no dependency to one version: cargo uses one version for the whole program, and another part
+# of it may need a newer one.
 leaves_versions_open() {
     cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
@@ -204,7 +204,8 @@ sys.exit("\n".join(pinned) or len(linked) - len(packages))
 '
 }
 check "a Rust program may have newer versions of what the crate needs" leaves_versions_open
-# Symbols of the C interface in it would be bound to those of the library of a host that loads it, or be taken for these.
+# A plug-in that exported the C interface's symbols would be mixed up with the libblkin.so of a host program: either's calls could be
+# bound to the other.
 plugin_exports() { nm -D --defined-only "$work/plugin/target/debug/libplugin.so" | sed 's/.* //' | grep "$@"; }
 builds_plugin() {
     mkdir -p "$work/plugin/src" && cp Cargo.lock "$work/plugin" || return 1
@@ -257,7 +258,7 @@ rm -r "$usr"
 private_files() { (umask 077 && scripts/install --prefix /usr --destdir "$work/for-all" --library-only); }
 check "installs with a umask of 077" private_files
 check "what others may read all the same" not_root cat "$work/for-all/usr/include/blkin/zipkin_c.h"
-# breaks_off: an installation the disk of which is full in the middle of it.
+# breaks_off: an installation that fails halfway, as on a full disk.
 breaks_off() {
     printf '#!/bin/sh\ncase "$*" in *.cmake*) exit 1 ;; esac\nexec /usr/bin/install "$@"\n' >"$work/stubs/install"
     chmod 0755 "$work/stubs/install"
@@ -272,7 +273,7 @@ check "all of it" nothing_of_it
 check "another prefix and library folder" scripts/install --prefix /opt/b --libdir lib64 --destdir "$dest" --library-only
 found_there() { PKG_CONFIG_PATH=$dest/opt/b/lib64/pkgconfig CMAKE_PREFIX_PATH=$dest/opt/b flags_work env; }
 check "is found there" found_there
-# As in a clone below a folder of that name; make takes paths apart at blanks.
+# As in a clone below a folder with such a name; make splits paths at blanks.
 with_blanks() {
     local tree="$work/ä b"
     mkdir -p "$tree/target" "$tree/blkin-lib" "$tree/examples" && cp -r blkin-lib/include "$tree/blkin-lib/" &&
@@ -285,7 +286,7 @@ nothing_left() { [ -z "$(find "$dest" -mindepth 1)" ]; }
 check "nothing is left" nothing_left
 [ "$only" != --library-only ] || finish
 
-# unseen: below a folder that the units hide, from where systemd could start nothing.
+# unseen: installs below a folder that the units hide from their daemons, so that systemd could start nothing there.
 unseen() {
     local said
     said=$(scripts/install --prefix "/var/tmp/blkin-$$") && scripts/install --prefix "/var/tmp/blkin-$$" --uninstall || return 1
@@ -306,7 +307,7 @@ for name in consumerd collector; do
         "$usr/bin/blkin-$name" --config "$dest/etc/blkin/$name.toml" --check-config
 done
 check "blkin runs" "$usr/bin/blkin" --help
-# says_all PROGRAM PAGE: its manual page has every flag and every command that its help has, and no other flag of its own.
+# says_all PROGRAM PAGE: the manual page has exactly the flags and commands that the program's --help has.
 says_all() {
     local flags="$work/flags" commands="$work/commands"
     "$usr/bin/$1" --help | grep -oE '^ +(-., )?--[a-z-]+' | grep -oE -- '--[a-z-]+$' | sort -u >"$flags"
@@ -335,7 +336,7 @@ links_lead_to_what_is_installed() {
 check "links of the installed documents lead to what is installed" links_lead_to_what_is_installed
 placeholders() { ! grep -rn '@[a-z_]*@' "$dest/usr/lib/systemd" "$usr/lib/pkgconfig" "$usr/lib/cmake" | grep -v SystemCallFilter; }
 check "no placeholder is left" placeholders
-# Debian's presets enable each unit of which none says otherwise, at the first boot of a machine without an id.
+# Debian's presets enable every unit that no preset disables, at the first boot of a machine without a machine id.
 none_is_preset() {
     local unit
     for unit in "$usr"/lib/systemd/system/*.service; do
@@ -351,8 +352,8 @@ units_verify() {
     done
 }
 if command -v systemd-analyze >/dev/null; then check "systemd finds nothing wrong with the units" units_verify; fi
-# A daemon with the unit's user rights finds a program of another user that offered itself to nobody, and one that
-# closed all its descriptors. In a PID namespace of its own: it must not find anybody else's.
+# A daemon with the capabilities of the unit finds a program of another user that nobody has answered, and one that has
+# closed all its descriptors. In a PID namespace of its own, so that it finds no other programs.
 cat >"$work/live.c" <<'PROGRAM'
 #define _GNU_SOURCE
 #include <fcntl.h>

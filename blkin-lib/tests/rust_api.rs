@@ -1,5 +1,5 @@
-//! The Rust API seen from the other side of the rings: a program (this very binary, run again) annotates, and the
-//! test reads its segment as consumerd does.
+//! Tests the Rust API from the other side of the rings: a program (this binary, run again) annotates, and the test reads
+//! its segment as consumerd does.
 
 #![allow(clippy::print_stdout, reason = "the program tells the test its own counts")]
 
@@ -27,7 +27,7 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 const GATEWAY: Endpoint = Endpoint::new("gateway").at("10.0.0.7", 40_000);
 const DISK: Endpoint = Endpoint::new("disk");
 
-/// What the child process runs; which part, the variable says.
+/// The program that the child process runs. The variable names the part.
 #[test]
 fn program() {
     match std::env::var("BLKIN_TEST_PROGRAM").as_deref() {
@@ -55,7 +55,7 @@ fn one_request() {
     request.server_send();
 }
 
-/// Left by an error, by a panic, by a future that is given up, and by their ends.
+/// Scopes that are left by an error, by a panic, by a future that is dropped, and at their end.
 fn scopes() {
     let fails = || -> Result<(), std::num::ParseIntError> {
         let _failed = Span::root("failed", &GATEWAY).begin();
@@ -81,7 +81,8 @@ fn scopes() {
     request.event("goes on");
 }
 
-/// The second when it is told to. On one CPU: a program that opens another ring offers itself once more, if a second has passed.
+/// Records one request, and another when it is told to. On one CPU: a program that opens another ring repeats its offer, if a
+/// second has passed.
 fn two_requests() {
     let mut own = CpuSet::new();
     own.set(sched_getcpu());
@@ -92,7 +93,7 @@ fn two_requests() {
     one_request();
 }
 
-/// Requests until its input ends.
+/// Records requests until its input ends.
 fn without_end() {
     let input = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()));
     while !input.is_finished() {
@@ -122,14 +123,14 @@ fn unsampled() {
     println!("sampled={}", sampled.count());
 }
 
-/// The ways of writing rings, in the words of BLKIN_PRODUCER.
+/// The ways of writing rings, as values of BLKIN_PRODUCER.
 const PRODUCERS: &[&str] = if cfg!(all(target_arch = "x86_64", not(blkin_portable))) {
     &["rseq", "portable"]
 } else {
     &["portable"]
 };
 
-/// What a test waits for comes within this time.
+/// The longest time that a test waits for something.
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Receiver {
@@ -152,13 +153,13 @@ impl Receiver {
         self.directory.path().join("socket")
     }
 
-    /// The first offer that waits, of a program that may be gone already.
+    /// Attaches to the program of the first waiting offer; it may have ended already.
     fn attach(&self) -> Attachment {
         let (segment, control) = self.receive();
         Attachment::open(segment, &control).expect("a true segment")
     }
 
-    /// As [`Receiver::attach`], with the lock by which consumers keep others away.
+    /// As [`Receiver::attach`], and also takes the lock by which a consumer excludes others.
     fn claim(&self) -> (Attachment, OwnedFd) {
         let (segment, control) = self.receive();
         let page = format!("/proc/self/fd/{}", control.as_raw_fd());
@@ -168,18 +169,18 @@ impl Receiver {
         (Attachment::open(segment, &control).expect("a true segment"), lock)
     }
 
-    /// Whether no program offers itself now.
+    /// Whether no offer waits now.
     fn is_idle(&self) -> bool {
         ioctl_fionbio(&self.socket, true).expect("a socket");
         matches!(accept(&self.socket), Err(Errno::AGAIN))
     }
 
-    /// Lets go of offers beside the one that was received: a program that is slow to start may have made two.
+    /// Drops further offers: a program that is slow to start may have made two.
     fn forget_others(&self) {
         while !self.is_idle() {}
     }
 
-    /// Segment and control page of the first offer that waits.
+    /// Receives segment and control page of the first waiting offer.
     fn receive(&self) -> (OwnedFd, OwnedFd) {
         let connection = accept(&self.socket).expect("a program offered itself");
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -201,7 +202,7 @@ impl Receiver {
     }
 }
 
-/// A program that has recorded one request of two.
+/// A program that has recorded the first of two requests.
 struct Halfway(Child);
 
 impl Halfway {
@@ -217,7 +218,7 @@ impl Halfway {
         Halfway(child)
     }
 
-    /// Lets it record the other and end; what the library said meanwhile.
+    /// Lets the program record the second request and end. Returns the lines that the library has written.
     fn end(self) -> Vec<String> {
         let output = self.0.wait_with_output().expect("the program ends");
         let said = String::from_utf8(output.stderr).expect("UTF-8");
@@ -226,7 +227,7 @@ impl Halfway {
     }
 }
 
-/// Drains all rings of a live program and gives the room back. How many records there were.
+/// Drains all rings of a live program, and frees their room. Returns the number of records.
 fn take(program: &mut Attachment) -> u64 {
     let mut records = 0;
     for slot in 0..program.slots() {
@@ -236,7 +237,8 @@ fn take(program: &mut Attachment) -> u64 {
     records
 }
 
-/// A program whose first request a consumer has taken: who listens for offers, the program, its rings and their lock.
+/// A program whose first request a consumer has drained. Returns the receiver of offers, the program, its rings and their
+/// lock.
 fn halfway_taken() -> (Receiver, Halfway, Attachment, OwnedFd) {
     let receiver = Receiver::new();
     let halfway = Halfway::start(&receiver.path());
@@ -247,8 +249,8 @@ fn halfway_taken() -> (Receiver, Halfway, Attachment, OwnedFd) {
     (receiver, halfway, program, lock)
 }
 
-/// A program that was told, after its first request, why it is not read: who listens for offers, the program, and its segment and
-/// control page.
+/// A program that was told, after its first request, why it is not read. Returns the receiver of offers, the program, and its
+/// segment and control page.
 fn refused(why: Unread) -> (Receiver, Halfway, (OwnedFd, OwnedFd)) {
     let receiver = Receiver::new();
     let halfway = Halfway::start(&receiver.path());
@@ -320,7 +322,7 @@ fn one_request_reads_as_written(producer: &str) {
         .map(|record| (text(&program, &record.name), text(&program, &record.key), record.kind))
         .collect();
     let expect = |name: &str, key: &str, kind| (name.to_owned(), key.to_owned(), kind);
-    // The process may have moved to another CPU on its way: the rings together hold all, each in its order.
+    // The process may have moved to another CPU meanwhile: the rings together hold all records, each ring in its own order.
     for wanted in [
         expect("write", "sr", Kind::Event),
         expect("write", "Object", Kind::String),
@@ -423,7 +425,7 @@ fn only_sampled_requests_leave_records(producer: &str) {
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|number| number.parse().ok())
         .expect("the program says its count");
-    // One of every hundred on each CPU it ran on.
+    // One of every hundred roots, counted for each CPU on which the program ran.
     assert!((9..=10 + program.slots()).contains(&sampled), "{sampled}");
     assert_eq!(records(&raw, program.info().cookie).count(), 2 * sampled);
     assert_eq!(program.counters().attempted, 2 * sampled as u64);
@@ -491,7 +493,7 @@ fn a_program_whose_consumer_left_before_it_recorded_says_so_although_that_one_ha
 #[test]
 fn a_program_whose_consumer_was_killed_also_says_what_that_one_had_not_settled() {
     let (receiver, halfway, _program, lock) = halfway_taken();
-    // Not only closed: a child that another test has forked may still have it open.
+    // Closing it is not enough: a child that another test has forked may still have it open.
     flock(&lock, FlockOperation::Unlock).expect("the lock was held");
     drop(receiver);
     let told = halfway.end();
@@ -540,7 +542,7 @@ fn a_program_that_somebody_reads_ends_without_a_word() {
     for is_attached in [true, false] {
         let receiver = Receiver::new();
         let halfway = Halfway::start(&receiver.path());
-        // Slow as can be: nothing is read before the program has ended, or it is not even told that somebody reads.
+        // As slow as possible: nothing is read before the program has ended, or it is not even marked as attached.
         let (mut program, _lock) = receiver.claim();
         receiver.forget_others();
         if is_attached {

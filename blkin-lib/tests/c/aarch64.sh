@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The C interface on aarch64, built by Debian's cross compiler and run by qemu-user; the consumer is this machine's own, for
-# what lies in the rings is the same on both:
+# Tests the C interface on aarch64, built by Debian's cross compiler and run by qemu-user. The consumer runs natively, because
+# the rings have the same format on both machines:
 #   blkin-lib/tests/c/aarch64.sh [-v]      needs CARGO_TARGET_*_LINKER, see scripts/test; the last line counts
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,4 +1,4 @@
-/* In the place of libblkin.so: a library that allocates, to see that forbidden.c ends whoever calls it. */
+/* A library in place of libblkin.so that allocates memory, to test that forbidden.c ends the program. */
 #include <stdlib.h>
 
 extern void *kept;

@@ -1,5 +1,5 @@
-# Sourced by the scripts beside it: checks, builds and runs of the C test programs. Before: $here, the current folder is
-# the repository's root, scripts/lib/packages.sh is sourced. After building: use_library SO TAP.
+# Sourced by the scripts beside it: functions that check, build and run the C test programs. Before that, a script sets $here,
+# changes to the repository's root and sources scripts/lib/packages.sh. After building it calls use_library SO TAP.
 
 pattern=${pattern-.} verbose=${verbose-}
 passed=0 failed=0
@@ -27,11 +27,11 @@ with() (
     "$@"
 )
 
-# build_tap [--release]: the consumer, with the features of dependencies that all tests of this tree ask for: those are
-# built once.
+# build_tap [--release]: builds the consumer, with the same features of dependencies as all tests of this tree, so that those
+# are built only once.
 build_tap() { cargo build --quiet --locked "$@" --workspace --example tap; }
 
-# use_library SO TAP: what the programs are built against, and the consumer that reads them.
+# use_library SO TAP: sets the library against which programs are built, and the consumer that reads them.
 use_library() {
     built=$(dirname "$1") tap=$2
     include=$PWD/blkin-lib/include
@@ -53,8 +53,8 @@ build() {
     $compiler $flags "${sources[@]}" -o "$work/$program" "$@" $link
 }
 
-# tapped PROGRAM ARGUMENT...: runs it before the consumer, whose figures become variables of the caller, for at most
-# limit_seconds. Each annotation that the rings took was read, or is counted as torn or overwritten.
+# tapped PROGRAM ARGUMENT...: runs the program under the consumer for at most limit_seconds; the consumer's figures become
+# variables of the caller. Fails unless each committed annotation was read, or is counted as torn or overwritten.
 tapped() {
     rm -f "$work"/expect* "$work"/records "$work"/counters
     : >"$work/expect"
@@ -68,7 +68,7 @@ tapped() {
         { echo "the counters do not add up"; return 1; }
 }
 
-# traced PROGRAM ARGUMENT...: what the consumer reads is exactly what the program says it recorded.
+# traced PROGRAM ARGUMENT...: the consumer reads exactly what the program states that it has recorded.
 traced() {
     tapped "$@" || return 1
     [ "$attempted" = $((committed + lost)) ] || { echo "the counters do not add up"; return 1; }

@@ -1,6 +1,6 @@
 /*
- * Records for an instruction counter: count CASE makes 10,000 records of one kind within measured(), after as many
- * outside of it. CASE "none" makes the loop alone.
+ * Makes records for an instruction counter: count CASE makes 10,000 records of one kind within measured(), after as many
+ * outside it. CASE "none" runs the empty loop.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -12,7 +12,7 @@
 enum { RECORDS = 10000, PLACES = 200 };
 
 static struct blkin_endpoint endpoint;
-/* What a program of many parts says, each at a place of its own. */
+/* The events of a program with many parts, each text at an address of its own. */
 static char said[PLACES][16];
 static struct blkin_trace trace, unsampled;
 static struct blkin_span span;
@@ -42,7 +42,7 @@ static void warm_up(void (*one)(long))
 		one(i);
 }
 
-/* Its name is what the counter looks for: it must not be folded into the one above. */
+/* The counter looks for this function's name, so it must not be folded into the one above. */
 __attribute__((noinline, noipa)) void measured(void (*one)(long))
 {
 	for (long i = 0; i < RECORDS; i++)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The header, the Rust functions, the version script and the library say the same.
+"""Checks that the header, the Rust functions, the version script and the library agree.
 
 usage: drift.py HEADER CAPI_FOLDER VERSION_SCRIPT LIBRARY SIGNATURES_C
 """
@@ -10,7 +10,7 @@ import sys
 
 header, capi, script, library, signatures = map(pathlib.Path, sys.argv[1:])
 
-# How a Rust parameter reads in C.
+# The C types of Rust parameters.
 TYPES = {
     "*const c_char": "const char *",
     "*const Endpoint": "const struct blkin_endpoint *",
@@ -30,11 +30,11 @@ TYPES = {
     "c_uint": "unsigned int",
     "i64": "int64_t",
 }
-# Not of the interface that came before this library, so that no compiled program asks for them with an underscore.
+# Functions that the older branches do not have: no compiled program looks them up with an underscore.
 NEW = ("blkin_span_", "blkin_trace_", "blkin_level_")
-# What the header's inline functions read by name.
+# Objects that the header's inline functions read by name.
 WORDS = {"blkin_gate"}
-# Taken wider on purpose: see blkin_init_endpoint in capi/endpoint.rs.
+# Parameters that Rust takes wider than the header, on purpose: see blkin_init_endpoint in capi/endpoint.rs.
 WIDER = {("blkin_init_endpoint", "port"): "int16_t"}
 
 

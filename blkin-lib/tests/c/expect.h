@@ -1,6 +1,6 @@
 /*
- * What the test programs share: CHECK, and the lines that they expect the consumer to read. Each line goes out in
- * one write to the file $EXPECT, opened anew each time, so that forks and closed descriptors do not matter.
+ * Shared by the test programs: CHECK, and the lines that they expect the consumer to read. Each line is written by
+ * one write() to the file $EXPECT, which is opened anew each time, so that forks and closed descriptors do not matter.
  */
 #ifndef EXPECT_H
 #define EXPECT_H
@@ -48,7 +48,7 @@ static inline void expect(const struct blkin_trace_info *info, const char *name,
 	expect_write("", line);
 }
 
-/* Programs that record too much to list it say how often they called: one line for each process. */
+/* For programs that record too much to list it: the number of calls, one line for each process. */
 static inline void expect_count(long calls)
 {
 	char line[32];

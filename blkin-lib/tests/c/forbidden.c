@@ -1,7 +1,7 @@
 /*
- * Preloaded: ends a program whose libblkin.so allocates, or closes a descriptor as a program does. A record may be made in a
- * handler that interrupted an allocation, or where there is no memory left; and close() of libc ends a thread that is to be
- * cancelled.
+ * Preloaded: ends a program whose libblkin.so allocates memory, or calls libc's close(). A record may be made in a handler
+ * that interrupted an allocation, or when there is no memory left. libc's close() is a cancellation point, and would end a
+ * thread that is to be cancelled.
  */
 #include <errno.h>
 #include <link.h>
@@ -19,7 +19,7 @@ extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
-/* Where the library's code lies. */
+/* The addresses of the library's code. */
 static uintptr_t begin, end;
 
 static int look(struct dl_phdr_info *info, size_t bytes, void *unused)

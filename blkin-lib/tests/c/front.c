@@ -1,4 +1,4 @@
-/* A program in the manner of the original branch: its header, field names, non-const arguments, int ports. */
+/* A program in the style of the original branch: its header, field names, non-const arguments, int ports. */
 #include <blkin-front.h>
 
 #include "expect.h"

@@ -1,7 +1,7 @@
 /*
- * "ids threads IDS": so many ids, of roots and of children, over more threads than CPUs, each of which a timer of its own
- * interrupts again and again in order to draw more. No two are equal, none is 0 or negative.
- * "ids traps": a trap after each single instruction of the calls that draw, whose handler draws, too, and forks a child that does.
+ * "ids threads IDS": draws IDS ids, of roots and children, in more threads than there are CPUs. A timer of its own interrupts
+ * each thread again and again, and its handler draws more. No two ids are equal, none is 0 or negative.
+ * "ids traps": a trap after every instruction of the calls that draw ids. Its handler also draws, and forks a child that draws.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -52,7 +52,7 @@ static __thread int64_t *own_ids;
 static __thread volatile long draws;
 static __thread volatile long signals;
 
-/* Its place is taken before, so that a handler takes another one. */
+/* Takes its place in the array first, so that a handler takes another one. */
 static int draw_one_more(void)
 {
 	long place = __atomic_fetch_add(&draws, 1, __ATOMIC_RELAXED);
@@ -137,7 +137,7 @@ static void on_trap(int unused)
 	all_draws++;
 }
 
-/* What is set and cleared on the stack lies below the bytes that functions use there without taking them. */
+/* The flags are changed below the red zone: the bytes under the stack pointer that functions use without reserving them. */
 static void draw_with_traps(int64_t *drawn)
 {
 	__asm__ volatile("sub $128, %%rsp; pushf; orl %0, (%%rsp); popf; add $128, %%rsp" : : "i"(TRAP_FLAG) : "memory", "cc");
@@ -153,7 +153,7 @@ static void by_traps(void)
 	all_ids = mmap(NULL, (MOST_DRAWS + 1) * sizeof trapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(all_ids != MAP_FAILED);
 	CHECK(sigaction(SIGTRAP, &action, NULL) == 0);
-	/* The first one sets up what the others draw from. */
+	/* The first draw seeds the generator. */
 	draw_here();
 	draw_with_traps(trapped);
 	CHECK(all_draws >= FEWEST_DRAWS);

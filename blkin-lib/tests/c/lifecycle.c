@@ -1,7 +1,7 @@
 /*
- * What daemons do to themselves: fork, exec, close every descriptor, drop root, exit, end threads, take signals, move to
- * other CPUs, are killed.
- * Each scenario (named by the first argument) records as it goes, with no help for the library, and expects every
+ * Events in the life of a daemon: it forks, execs, closes every descriptor, drops root, exits, ends threads, handles signals,
+ * moves to other CPUs, is killed.
+ * Each scenario (named by the first argument) records meanwhile, without any help for the library, and expects every
  * annotation to arrive.
  */
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 
 static const struct blkin_endpoint here = { "10.0.0.1", 1, "lifecycle" };
 
-/* Records count annotations on a trace of its own. */
+/* Starts a trace and records this many annotations on it. */
 static void record(const char *who, int count)
 {
 	struct blkin_trace trace;
@@ -69,7 +69,7 @@ static void fork_before_first_record(void)
 	wait_for_all();
 }
 
-/* A span goes on in the forked child: same ids, other process. */
+/* A span continues in the forked child: same ids, another process. */
 static void fork_within_a_span(void)
 {
 	struct blkin_trace trace, child;
@@ -145,7 +145,7 @@ static void close_descriptors_of_a_live_segment(void)
 	record("after", 5);
 }
 
-/* Descriptors 0 to 2 are the program's, even when it closed them first. */
+/* The library does not take descriptors 0 to 2, even if the program has closed them before. */
 static void standard_descriptors_stay_free(void)
 {
 	close(0);
@@ -191,7 +191,7 @@ __attribute__((destructor)) static void record_in_destructor(void)
 		record("destructor", 5);
 }
 
-/* Before the library's own, where that is linked into the program. */
+/* Runs before the library's own constructor, if the library is linked statically. */
 __attribute__((constructor(101))) static void record_in_constructor(void)
 {
 	if (getenv("EXPECT_CONSTRUCTOR"))
@@ -215,7 +215,7 @@ static void on_signal(int number)
 	signals++;
 }
 
-/* Handlers record in the midst of records, from the very first on. */
+/* Handlers record while they interrupt records, from the first record on. */
 static void signal_handlers(void)
 {
 	const struct itimerval often = { { 0, 200 }, { 0, 200 } }, never = { { 0, 0 }, { 0, 0 } };
@@ -258,7 +258,7 @@ static void threads(void)
 	int round;
 	size_t i;
 
-	/* Without it, records of other threads while the first one makes the segment may be lost, and counted. */
+	/* Without this call, records of other threads may be lost (and counted) while the first record creates the segment. */
 	CHECK(blkin_init() == 0);
 	CHECK(pthread_key_create(&on_thread_exit, record_at_thread_exit) == 0);
 	for (round = 0; round < 5; round++) {
@@ -283,7 +283,7 @@ static void *flooding_thread(void *calls)
 
 enum { SHAPES = 5 };
 
-/* One of each shape: by the names of a span and by text, with a time and with a value, of one grain and of several. */
+/* Makes one record of each form: with looked-up names and with texts, with a time and with a value, of one grain and of several. */
 static void record_each_shape(const struct blkin_span *span, long number)
 {
 	static const char text[] = "a text of more than one grain, so that copying it takes a while: "
@@ -296,7 +296,7 @@ static void record_each_shape(const struct blkin_span *span, long number)
 	BLKIN_KEYVAL_STRING(&span->trace, NULL, "text", text);
 }
 
-/* Moves itself to the next CPU that it may run on. */
+/* Moves the calling thread to the next CPU that it may run on. */
 static void migrate(const cpu_set_t *allowed, int *cpu)
 {
 	cpu_set_t one;
@@ -335,7 +335,7 @@ static void *migrating_thread(void *calls)
 	return NULL;
 }
 
-/* Threads that go from CPU to CPU while others record there. */
+/* Threads move from CPU to CPU while other threads record there. */
 static void migrations(void)
 {
 	pthread_t ids[4];
@@ -352,7 +352,7 @@ static void migrations(void)
 
 static int forked_enough;
 
-/* Records a little at least, so that it may run in a child, too. */
+/* Makes at least 100 rounds of records, so that it also records when it runs in a child. */
 static void *thread_beside_forks(void *calls)
 {
 	char name[32];
@@ -360,7 +360,7 @@ static void *thread_beside_forks(void *calls)
 	long i;
 
 	for (i = 0; i < 100 || !__atomic_load_n(&forked_enough, __ATOMIC_ACQUIRE); i++) {
-		/* Known, or a new text each time: the table of names is forked in any state. */
+		/* A known text, or a new one each time, so that the table of names is in any state at a fork. */
 		snprintf(name, sizeof name, "name %ld", i);
 		new_span(&span, i % 2 == 0 ? "beside forks" : name);
 		record_each_shape(&span, i);
@@ -369,7 +369,7 @@ static void *thread_beside_forks(void *calls)
 	return NULL;
 }
 
-/* Children are forked while other threads are in the midst of records, and have threads themselves. */
+/* Children are forked while other threads are recording, and start threads themselves. */
 static void forks_beside_threads(void)
 {
 	pthread_t ids[4];
@@ -410,7 +410,7 @@ static void *endless_thread(void *unused)
 	return NULL;
 }
 
-/* Records from four threads until it is killed; says on the pipe when it has begun. */
+/* Records in four threads until the process is killed; writes to the pipe when it has begun. */
 static void endless(int begun)
 {
 	pthread_t id;
@@ -423,7 +423,7 @@ static void endless(int begun)
 	endless_thread(NULL);
 }
 
-/* Twenty processes are killed while they write, each after another time. */
+/* Twenty processes are killed while they record, each after a different time. */
 static void killed(void)
 {
 	int i, status, begun[2];
@@ -442,7 +442,7 @@ static void killed(void)
 	}
 }
 
-/* Many threads, several processes, more than the rings hold: the count is exact all the same. */
+/* Many threads of several processes record more than the rings hold: the counts are still exact. */
 static void flood(void)
 {
 	int processes;
@@ -463,7 +463,7 @@ static void flood(void)
 	wait_for_all();
 }
 
-/* The first record of all may come from a handler, and keeps errno as any other. */
+/* The first record of a program may come from a handler, and keeps errno like any other. */
 static void on_first_signal(int number)
 {
 	(void)number;

@@ -1,4 +1,4 @@
-/* A program that loads the library by hand, under each of its names, and finds the functions with an underscore. */
+/* A program that loads the library by dlopen(), under each of its names, and finds the functions with an underscore. */
 #include <dlfcn.h>
 
 #include "expect.h"
@@ -8,7 +8,7 @@
 	_(init_string_annotation) _(init_integer_annotation) _(init_timestamp_annotation) _(record)          \
 	_(get_trace_info) _(set_trace_info) _(set_trace_properties) _(pack_trace_info) _(unpack_trace_info)
 
-/* Pointers of the original branch's types. */
+/* Pointers with the original branch's types. */
 static int (*p_init)(void);
 static int (*p_init_endpoint)(struct blkin_endpoint *, char *, int, char *);
 static int (*p_init_new_trace)(struct blkin_trace *, char *, struct blkin_endpoint *);
@@ -60,7 +60,7 @@ static int mappings(void)
 	return count;
 }
 
-/* The number that the next descriptor gets. */
+/* The number that the next new descriptor will have. */
 static int next_descriptor(void)
 {
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -69,7 +69,7 @@ static int next_descriptor(void)
 	return fd;
 }
 
-/* As programs do that load a plug-in for each request. */
+/* Loads the library many times, as a program that loads a plug-in for each request. */
 static void load_again_and_again(const char *name)
 {
 	int fd = next_descriptor(), count = mappings(), i;
@@ -97,7 +97,7 @@ int main(void)
 			fprintf(stderr, "%s\n", dlerror());
 		CHECK(library != NULL);
 		record_one(library);
-		/* It stays: a record may be on its way in another thread. */
+		/* The library stays loaded, because another thread may be recording. */
 		CHECK(dlclose(library) == 0);
 		CHECK(dlopen(names[0], RTLD_LAZY | RTLD_NOLOAD) != NULL);
 	}

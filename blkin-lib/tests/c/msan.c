@@ -1,6 +1,6 @@
 /*
- * A program that MemorySanitizer watches. It does not see what the library writes, which it does not instrument: so what the
- * library fills in is set to 0 where it is declared.
+ * A program for MemorySanitizer, which does not see the library's writes because the library is not instrumented. Structs that
+ * the library fills in are therefore set to 0 where they are declared.
  */
 #include "expect.h"
 

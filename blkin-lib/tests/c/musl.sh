@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The C interface with musl, linked statically and as a shared library, by musl-gcc; the consumer is this machine's own:
+# Tests the C interface with musl, linked statically and as a shared library by musl-gcc. The consumer uses the system's own C library:
 #   blkin-lib/tests/c/musl.sh [-v]      needs Rust's standard library for musl, see scripts/test; the last line counts
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,12 +14,12 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 build_tap || { echo "0 passed, 1 failed"; exit 1; }
 cargo rustc --quiet --locked -p blkin --lib --features c --crate-type staticlib --target $triple ||
     { echo "0 passed, 1 failed"; exit 1; }
-# Debian's musl-gcc brings neither the kernel's headers nor what unwinds a panic; Rust brings the latter.
+# Debian's musl-gcc has neither the kernel's headers nor an unwinder for panics; Rust provides the latter.
 headers="-idirafter /usr/include -idirafter /usr/include/$(gcc -print-multiarch)"
 
 needs_only_musl() { [ "$(readelf -d "$1" | grep -c NEEDED)" = 1 ] && readelf -d "$1" | grep -q 'NEEDED.*\[libc.so\]'; }
 
-# programs HOW: builds the programs by $c_flags and $link, and reads what they write.
+# programs HOW: builds the programs with $c_flags and $link, and checks what they record.
 programs() {
     local scenario
     check "$1: builds surface.c and second.c" build surface musl-gcc surface.c second.c
@@ -35,7 +35,7 @@ c_flags="$c_flags -static $headers"
 link="$built/libblkin.a $(rustc --print sysroot)/lib/rustlib/$triple/lib/self-contained/libunwind.a"
 programs static
 
-# With a folder of its own, as Rust's flags differ.
+# With a target folder of its own, because Rust's flags differ.
 shared=$(CARGO_TARGET_DIR=$target/musl-shared CARGO_BUILD_TARGET=$triple CC=musl-gcc blkin-lib/build-so.sh) ||
     { echo "$passed passed, $((failed + 1)) failed"; exit 1; }
 use_library "$shared" "$target/debug/examples/tap"

@@ -1,4 +1,4 @@
-/* An RPC server in the manner of nfs-ganesha, over Debian's libntirpc headers built with -DHAVE_BLKIN. */
+/* An RPC server in the style of nfs-ganesha, with Debian's libntirpc headers and -DHAVE_BLKIN. */
 #include <rpc/rpc.h>
 #include <rpc/svc.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the C and C++ interface on real compilers and a real consumer (examples/tap.rs):
+# Tests the C and C++ interface with real compilers and a real consumer (examples/tap.rs):
 #   blkin-lib/tests/c/run.sh [-v] [--release] [PATTERN]     only the tests whose name matches PATTERN
 # The last line is "N passed, N failed".
 set -uo pipefail
@@ -18,13 +18,13 @@ need gcc g++ clang tcc =libclang-rt-dev valgrind gdb =libntirpc-dev =libjemalloc
 so=$(blkin-lib/build-so.sh ${release:+--release}) || { echo "0 passed, 1 failed"; exit 1; }
 build_tap ${release:+--release} || { echo "0 passed, 1 failed"; exit 1; }
 use_library "$so" "$(dirname "$so")/examples/tap"
-# How the rings are written: each way that this library has.
+# The ways of writing rings that this library has.
 producers=(portable)
 ! nm "$so" | grep ' blkin_rseq_' >/dev/null || producers=(rseq portable)
 intel=
 [ "$(uname -m)" != x86_64 ] || intel=-masm=intel
 
-# What runs from here on is ended if its libblkin.so allocates, or calls close().
+# From here on, a program is ended if its libblkin.so allocates memory, or calls close().
 # shellcheck disable=SC2086 # a list of words
 gcc $c_flags -fPIC -shared "$here/forbidden.c" -o "$work/forbidden.so" || exit 1
 allocates() {
@@ -41,7 +41,7 @@ allocates() {
 check "a program whose library allocates is ended" allocates
 export LD_PRELOAD=$work/forbidden.so
 
-# Of libntirpc 6, Debian 13's, a header includes the config.h of the program that is built.
+# A header of Debian 13's libntirpc 6 includes the config.h of the program that is built.
 mkdir "$work/ntirpc" && : >"$work/ntirpc/config.h"
 for pair in "gcc g++" "clang clang++"; do
     read -r cc cxx <<<"$pair"
@@ -63,7 +63,7 @@ for pair in "gcc g++" "clang clang++"; do
     check "$cxx builds zref.cpp against -lzipkin-cpp" build zref-$cxx $cxx zref.cpp -- -L"$built" -lzipkin-cpp
     check "$cxx zref.cpp is read as written" traced "$work/zref-$cxx"
 done
-# silent COMPILER STANDARD WARNINGS...: the headers, and what their macros become, compile without a word.
+# silent COMPILER STANDARD WARNINGS...: the headers, and the expanded macros, compile without a warning.
 silent() {
     local compiler=$1 standard=$2
     shift 2
@@ -90,18 +90,18 @@ for compiler in gcc clang; do
         second.c -- $intel
     check "$compiler surface.c with Intel's names of instructions is read as written" traced "$work/surface-intel-$compiler"
 done
-# Profilers have each function tell its address when it is entered, also one that is inlined.
+# Profilers make each function report its address when it is entered, also an inlined one.
 for compiler in gcc clang; do
     check "$compiler builds surface.c with functions that tell where they are" build surface-told-$compiler $compiler surface.c \
         second.c -- -O0 -finstrument-functions
     check "$compiler surface.c with such functions is read as written" traced "$work/surface-told-$compiler"
 done
-# An annotation's type is one byte then, and what follows it is never set.
+# With this flag an annotation's type is one byte, and the bytes after it are never set.
 for compiler in gcc clang; do
     check "$compiler builds surface.c with short enums" build surface-short-$compiler $compiler surface.c second.c -- -fshort-enums
     check "$compiler surface.c with short enums is read as written" traced "$work/surface-short-$compiler"
 done
-# As where a header of the program's own begins to pack, and is included before ours.
+# As in a program with a header of its own that begins to pack structs and is included before ours.
 printf '#include <%s>\n' errno.h fcntl.h inttypes.h stdio.h stdlib.h string.h unistd.h asm/byteorder.h >"$work/packs.h"
 echo '#pragma pack(1)' >>"$work/packs.h"
 for compiler in gcc clang; do
@@ -109,8 +109,8 @@ for compiler in gcc clang; do
         -include "$work/packs.h" -Wno-pragma-pack
     check "$compiler surface.c where structs are packed is read as written" traced "$work/surface-packed-$compiler"
 done
-# unloadable COMPILER: the headers have no object of which a process has one only, for whose sake a plug-in would stay (u), and
-# none that is made at its first use, behind a lock.
+# unloadable COMPILER: the headers define no object that is unique in a process (symbol type u), which would keep a plug-in loaded,
+# and none that is initialised at its first use under a lock.
 unloadable() {
     $1 -std=c++17 -O2 -fPIC -I"$include/blkin" -x c++ -c "$here/warnings.c" -o "$work/plugin.o" || return 1
     ! nm -C "$work/plugin.o" | grep -E ' u .*ZTracer|__cxa_guard'
@@ -145,7 +145,7 @@ for cc in gcc clang; do
 done
 
 check "gcc builds lifecycle.c" build lifecycle gcc lifecycle.c
-# Not signals: TSan puts handlers off until the program calls libc.
+# Not the scenario signals: TSan delays handlers until the program calls libc.
 for cc in gcc clang; do
     check "$cc builds surface.c with TSan" build tsan-surface-$cc $cc surface.c second.c -- -fsanitize=thread
     check "$cc builds lifecycle.c with TSan" build tsan-lifecycle-$cc $cc lifecycle.c -- -fsanitize=thread
@@ -163,7 +163,7 @@ for allocator in libjemalloc.so.2 libtcmalloc_minimal.so.4; do
     done
 done
 check "surface.c is read as written when all names are bound at start" with LD_BIND_NOW=1 traced "$work/surface-gcc"
-# As with glibc before 2.35: threads have no areas for restartable sequences, and rings are written by compare-and-swap.
+# As with glibc before 2.35: threads have no rseq areas, and rings are written by compare-and-swap.
 check "surface.c is read as written without rseq areas" with GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/surface-gcc"
 for scenario in forks threads signals migrations; do
     check "lifecycle $scenario without rseq areas" with GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/lifecycle" $scenario
@@ -179,16 +179,16 @@ for tool in helgrind drd; do
         --error-exitcode=9 --suppressions="$PWD/packaging/valgrind/blkin.supp" "$work/lifecycle" threads
 done
 
-# stepped_over PROGRAM: its nine calls, each far longer than a call that does nothing.
+# stepped_over PROGRAM: steps over the program's nine calls, each of which takes far more instructions than an empty call.
 stepped_over() {
-    # Each of some ten thousand instructions is a message from the one process to the other, on whatever CPU is free.
+    # For each of some ten thousand instructions the two processes exchange a message, on any CPU that is free.
     local limit_seconds=600
     traced gdb -q -batch -x "$here/step.gdb" "$1" >"$work/gdb" || { tail "$work/gdb"; return 1; }
     tail -2 "$work/gdb"
     awk '/^stepped over/ { found = $3 == 9 && $6 > 900 } END { exit !found }' "$work/gdb"
 }
-# killed PRODUCER: by restartable sequences a record is there and counted, or neither; otherwise each thread that a kill
-# meets may have begun one, which is then attempted and nothing else, or torn.
+# killed PRODUCER: with restartable sequences a record is either committed and counted, or neither. With the portable producer
+# each killed thread may have begun one record, which is then only attempted, or torn.
 killed() {
     local most=0 cut
     [ "$1" = rseq ] || most=80
@@ -200,44 +200,44 @@ killed() {
 overwritten() {
     traced "$work/lifecycle" flood && [ "$overwritten" -gt 0 ] && [ "$read" -gt 0 ]
 }
-# in_one_ring RECORDS: no more is kept than the ring of the only thread that writes holds, and a few in the ring that all
-# threads share, where a record goes that is interrupted again and again.
+# in_one_ring RECORDS: the program keeps no more than the ring of its only writing thread holds, plus a few records in the ring
+# that all threads share, which takes records that are interrupted again and again.
 in_one_ring() {
     traced "$work/steady" || return 1
     [ "$read" -gt 0 ] && [ "$read" -le "$1" ] || { echo "$read kept, at most $1 expected"; return 1; }
 }
 check "gcc builds unharmed.c" build unharmed gcc unharmed.c
 check "trouble with tracing does the program no harm" with BLKIN_SOCKET=/nonexistent timeout 120 "$work/unharmed"
-# Where there is nowhere to count them the program tells how many there were.
+# If there is no shared memory to count lost annotations in, the program itself says how many were lost.
 without_memory() {
     (ulimit -f 0; with BLKIN_SOCKET=/nonexistent "$work/quickstart") 2>&1 |
         grep '6 annotations of this program were not recorded'
 }
 check "a program without shared memory says how many annotations that cost" without_memory
-# filtered_calls WHEN: the calls that docs/deploy.md wants a filter to let through then.
+# filtered_calls WHEN: the system calls that docs/deploy.md wants a filter to allow at these moments.
 filtered_calls() {
     sed -nE "s/^\\| ($1)[^|]*\\|([^|]*)\\|\$/\\2/p" docs/deploy.md |
         grep -o '`[a-z0-9_]*`' | tr -d '`' | sed 's/.*/SYS_&,/' | tr '\n' ' '
 }
-# filtered_and_heard: the library's last word goes through the filter too.
+# filtered_and_heard: the filter lets the library's message at the end of the program through.
 filtered_and_heard() {
     with BLKIN_SOCKET=/nonexistent EXPECT="$work/expect" "$work/surroundings" filtered 2>&1 | grep 'were not collected'
 }
-# left_and_heard: what was recorded behind a first call that never came to an end is named.
+# left_and_heard: the program reports records that were lost because its first call never ended.
 left_and_heard() {
     with BLKIN_SOCKET=/nonexistent "$work/surroundings" first-call-left 2>&1 |
         grep '5 annotations of this program were not recorded: its first call did not come to an end'
 }
-# old_and_heard: the line says what is wrong with a kernel that is too old.
+# old_and_heard: the message says that the kernel is too old.
 old_and_heard() {
     with BLKIN_SOCKET=/nonexistent "$work/surroundings" old-kernel 2>&1 |
         grep 'cannot create shared memory (not known to this kernel, but to Linux from 5.1 on)'
 }
-# privileged: what somebody else set in the environment of a set-user-ID program is not listened to.
+# privileged: a set-user-ID program ignores the variables that its caller has set.
 privileged() {
     tapped setpriv --reuid 65534 --clear-groups "$work/privileged" privileged && [ "$programs" = 0 ]
 }
-# has_set_user_id: whether such programs work here.
+# has_set_user_id: whether set-user-ID programs work here.
 has_set_user_id() {
     [ "$(id -u)" = 0 ] && cp "$(command -v id)" "$work/id" && chmod 4755 "$work/id" &&
         [ "$(setpriv --reuid 65534 --clear-groups "$work/id" -u)" = 0 ]
@@ -305,8 +305,8 @@ sampled_within() { # LOW HIGH VARIABLE... -- ARGUMENT...
     echo "$count sampled, $low to $high expected"
     [ "$count" -ge "$low" ] && [ "$count" -le "$high" ]
 }
-# Each slot counts the roots of its CPUs on its own and is off by less than one. A thread that moves to another CPU goes
-# on in another slot's count: there may be as many counts as CPUs, but not more than the 16 slots of default rings.
+# Each slot counts the roots of its CPUs separately, and is off by less than one. A thread that moves to another CPU continues in
+# another slot's count: there may be as many counts as CPUs, but not more than the 16 slots of default rings.
 off=$(nproc --all)
 [ "$off" -le 16 ] || off=16
 [ "$off" -ge 4 ] || off=4
@@ -318,7 +318,7 @@ check "no RATE samples all" sampled_within 1000 1000 X=1 -- threads 4 1000
 for rate in 0 -3 many; do
     check "RATE=$rate samples all" sampled_within 1000 1000 RATE=$rate -- threads 4 1000
 done
-told_which() { # VARIABLE: of a rate that is none, by name
+told_which() { # VARIABLE: the message about a bad rate names this variable
     env BLKIN_SOCKET=/nonexistent EXPECT="$work/expect" RATE=2 "$1=many" "$work/sampling" threads 1 10 2>&1 >/dev/null |
         grep "^blkin: $1 must be a whole number"
 }
@@ -354,8 +354,8 @@ static_link() {
 }
 check "the static library links" static_link
 check "the static library works" traced "$work/static"
-# static_with_libc PROGRAM KIND SOURCE...: nothing is linked dynamically, libc neither. (Rust's standard library has functions
-# that look names up, which the linker warns of; none is called.)
+# static_with_libc PROGRAM KIND SOURCE...: links everything statically, libc too. (The linker warns about functions of Rust's
+# standard library that look up host names; none of them is called.)
 static_with_libc() {
     local program=$1 kind=$2
     shift 2
@@ -373,7 +373,7 @@ for scenario in forks threads signals atexit; do
 done
 check "BLKIN_OFF holds for who records before the library's constructor runs, too" \
     with EXPECT_CONSTRUCTOR=1 off_is_off "$work/lifecycle-static" threads
-# As a plug-in does that brings its own.
+# As in a plug-in that contains the library.
 shared_link() {
     # shellcheck disable=SC2086 # a list of words
     gcc $c_flags -fPIC -shared "$here/second.c" -Wl,--whole-archive "$built/libblkin.a" -Wl,--no-whole-archive \

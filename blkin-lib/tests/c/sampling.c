@@ -1,6 +1,6 @@
 /*
- * "sampling threads T K": K roots over T threads, prints how many were sampled. "sampling spans T K": the same, begun and
- * looked up in one call. "sampling forks K": one root in each of K forked children. Children of unsampled roots stay
+ * "sampling threads T K": begins K roots in T threads, and prints how many were sampled. "sampling spans T K": the same with
+ * blkin_span_root(). "sampling forks K": one root in each of K forked children. Children of unsampled roots stay
  * unsampled.
  */
 #include <pthread.h>

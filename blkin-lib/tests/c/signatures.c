@@ -1,6 +1,6 @@
 /*
- * Every function has exactly the type that programs were written against, and every struct the layout that
- * compiled programs rely on. Compiled as C11 and as C++17; running it only shows that the symbols are there.
+ * Checks that every function has exactly the type that programs were written against, and every struct the layout that
+ * compiled programs rely on. Compiled as C11 and as C++17; running it only shows that the symbols exist.
  */
 #include "zipkin_c.h"
 #include "blkin-front.h"

@@ -1,7 +1,7 @@
 /*
- * In the steady state 10^6 records make no system call and no allocation: after some warm-up any system call but
- * exit_group kills this process, and any call of the allocator is counted. "steady fits" has a ring that holds
- * everything, "steady drops" one that overflows at once.
+ * In the steady state 10^6 records make no system call and no allocation: after some warm-up any system call except
+ * exit_group kills this process, and any call of the allocator is counted. The test runs it with rings that hold everything
+ * (BLKIN_RING_BYTES), and with rings that overflow at once.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -98,7 +98,7 @@ int main(void)
 	for (i = 0; i < WARM_UP; i++)
 		record_one(&root, &here, i);
 	expect_count(WARM_UP + RECORDS);
-	usleep(100000); /* the consumer attaches meanwhile: from then on nothing is offered any more */
+	usleep(100000); /* for the consumer to attach: after that the library makes no more offers */
 	forbid_system_calls();
 	allocations = 0;
 	errno = 77;

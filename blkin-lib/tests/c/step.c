@@ -1,5 +1,5 @@
 /*
- * Records that a debugger steps over, instruction by instruction (step.gdb): each must arrive, wherever it was stopped.
+ * A debugger steps through these records instruction by instruction (step.gdb): each record must arrive, wherever it was stopped.
  */
 #include "expect.h"
 
@@ -7,7 +7,7 @@ static const struct blkin_endpoint here = { "10.0.0.1", 1, "step" };
 static struct blkin_trace trace;
 static char text[300];
 
-/* Where the debugger begins to step, until it returns. */
+/* The debugger steps through this function, from its beginning until it returns. */
 __attribute__((noinline)) void stepped(int kind)
 {
 	switch (kind) {
@@ -41,7 +41,7 @@ int main(void)
 	memset(text, 'x', sizeof text - 1);
 	strcat(value, text);
 	blkin_init_new_trace(&trace, "root", &here);
-	/* The first ones make the rings; only then a record is but itself. */
+	/* The first records also create the rings: those are not stepped through. */
 	for (round = 0; round < 3; round++)
 		around();
 	for (round = 0; round < 3; round++) {

@@ -1,4 +1,4 @@
-# Steps over every call of stepped() by single instructions and says how many there were.
+# Steps through every call of stepped() by single instructions, and prints how many there were.
 set pagination off
 set confirm off
 set startup-with-shell off

@@ -1,4 +1,4 @@
-/* Every function, macro and constant of the C interface: what it returns, and what a consumer reads of it. */
+/* Tests every function, macro and constant of the C interface: what it returns, and what a consumer then reads. */
 #include <errno.h>
 
 #include "expect.h"
@@ -264,7 +264,7 @@ static void buffers_may_be_reused(const struct blkin_trace *root)
 	}
 }
 
-/* So often that it is noticed, and then some texts stay as they are for once. */
+/* Texts change so often that the library notices it; after that, some texts stay the same once. */
 static void texts_that_change_each_time_arrive(const struct blkin_trace *root)
 {
 	char name[32] = "name", service[32] = "service", key[32], value[32];
@@ -341,7 +341,7 @@ static void what_a_span_needs_to_begin_is_asked_for(const struct blkin_trace *ro
 	CHECK(memcmp(&span, &before, sizeof span) == 0);
 }
 
-/* Each of these places is met for the first time, and then known. */
+/* In the first round the library meets each span for the first time, in later rounds it knows them. */
 static void spans_begin_and_are_looked_up_in_one_call(void)
 {
 	const struct blkin_endpoint no_address = { NULL, 0, "nowhere" };

@@ -1,7 +1,7 @@
 /*
- * What a program is surrounded by: namespaces and limits of its own, filters of system calls, small stacks, other
- * programs' numbers of descriptors. Each scenario (named by the first argument) records with no help for the library,
- * and expects every annotation to arrive.
+ * The environment of a program: namespaces, limits, filters of system calls, small stacks, descriptors whose numbers are
+ * reused. Each scenario (named by the first argument) records without any help for the library, and expects every
+ * annotation to arrive.
  */
 #include <errno.h>
 #include <grp.h>
@@ -23,7 +23,7 @@
 
 #include "expect.h"
 
-/* As small as stacks of fibers are. */
+/* The size of a small stack, such as fibers have. */
 #define STACK_BYTES (16 << 10)
 #define FIBERS 8
 #define ANNOTATIONS 5
@@ -91,7 +91,7 @@ static void namespaces(void)
 	wait_for_all();
 }
 
-/* Whoever records needs a descriptor no more, but for the first time. */
+/* Only the first record needs descriptors. */
 static void no_descriptors(void)
 {
 	struct blkin_trace before, after;
@@ -118,7 +118,7 @@ static void close_all_and_open_own(struct stat *own)
 	CHECK(fstat(0, own) == 0);
 }
 
-/* A daemon closes all that it has inherited, and gets the library's numbers for files of its own. */
+/* A daemon closes all descriptors, the library's too, and then gets their numbers for files of its own. */
 static void reused_descriptors(void)
 {
 	struct stat own, then;
@@ -130,14 +130,14 @@ static void reused_descriptors(void)
 	record("after");
 	if (fork() == 0) {
 		record("child");
-		exit(0); /* by way of the library's last word */
+		exit(0); /* runs the library's code at exit */
 	}
 	wait_for_all();
 	for (fd = 0; fd < 64; fd++)
 		CHECK(fstat(fd, &then) == 0 && then.st_dev == own.st_dev && then.st_ino == own.st_ino);
 }
 
-/* Records while another thread changes a variable: what environ leads to has gone for a moment, or is not there yet. */
+/* Records as if another thread were changing a variable: the memory to which environ points may be invalid at that moment. */
 static void record_without_environment(const char *who)
 {
 	char **environment = environ;
@@ -150,7 +150,7 @@ static void record_without_environment(const char *who)
 	expect_all(&trace, who);
 }
 
-/* The first record of a program does not look at its environment, and that of a forked child neither. */
+/* The first record of a program does not read the environment, nor does that of a forked child. */
 static void changing_environment(void)
 {
 	record_without_environment("first");
@@ -161,7 +161,7 @@ static void changing_environment(void)
 	wait_for_all();
 }
 
-/* What a program changes in its environment by itself counts when it says so. */
+/* Changes that a program makes to its environment count if it then calls blkin_init(). */
 static void changed_environment(void)
 {
 	struct blkin_trace trace;
@@ -176,7 +176,7 @@ static void changed_environment(void)
 	record_quietly(&trace, "off");
 }
 
-/* A daemon that clears its environment, as nginx does, has not changed its mind about tracing; nor have its workers. */
+/* A daemon that clears its environment, as nginx does, is still traced as before, and so are its workers. */
 static void cleared_environment(void)
 {
 	CHECK(unsetenv("BLKIN_SOCKET") == 0);
@@ -190,7 +190,7 @@ static void cleared_environment(void)
 	wait_for_all();
 }
 
-/* The memory of a stack with a page behind it that nobody may touch. */
+/* Allocates a stack with an inaccessible page at its end. */
 static void *stack(void)
 {
 	long page = sysconf(_SC_PAGESIZE);
@@ -203,7 +203,7 @@ static void *stack(void)
 static ucontext_t scheduler, fibers[FIBERS];
 static struct blkin_trace traces[FIBERS];
 
-/* Begins a span, lets others run between its annotations, and goes on, in another thread perhaps. */
+/* Begins a span, and lets other fibers run between its annotations; it may continue in another thread. */
 static void fiber(int number)
 {
 	int i;
@@ -257,7 +257,7 @@ static void on_signal(int number)
 	record_quietly(&of_handler, "handler");
 }
 
-/* The first record of the program, and on no more stack than the frame of a signal leaves of a small one. */
+/* The first record of the program is made on the part of a small stack that a signal frame leaves. */
 static void handler_on_a_small_stack(void)
 {
 	const stack_t small = { .ss_sp = stack(), .ss_size = STACK_BYTES };
@@ -268,7 +268,7 @@ static void handler_on_a_small_stack(void)
 	expect_all(&of_handler, "handler");
 }
 
-/* Until it execs, the child is its parent's memory, and its parent waits. */
+/* Until it execs, a vforked child shares its parent's memory, and the parent waits. */
 static void in_a_vforked_child(void)
 {
 	static struct blkin_trace child;
@@ -290,7 +290,7 @@ static void leave(int number)
 	siglongjmp(before_first_call, number);
 }
 
-/* From now on the kernel does this with one call, and what it always does with all others. */
+/* From now on the kernel takes this action for one system call, and executes all others as usual. */
 static void on_call(int call, unsigned int action)
 {
 	struct sock_filter rules[] = {
@@ -305,7 +305,7 @@ static void on_call(int call, unsigned int action)
 	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* A handler leaves the first call of all, where that asks on which CPUs it may run, and does not come back to it. */
+/* A handler leaves the library's first call at its sched_getaffinity(), and never returns to it. */
 static void first_call_left(void)
 {
 	const struct sigaction action = { .sa_handler = leave };
@@ -320,7 +320,7 @@ static void first_call_left(void)
 	record_quietly(&trace, "left");
 }
 
-/* As before Linux 5.1, which has no seal against writers to come. */
+/* As before Linux 5.1, which has no seal against future writers. */
 static void old_kernel(void)
 {
 	on_call(SYS_fcntl, SECCOMP_RET_ERRNO | EINVAL);
@@ -330,7 +330,7 @@ static void old_kernel(void)
 #ifdef FILTERED_CALLS
 #define MOST_CALLS 64
 
-/* From now on every call but these, and what this program itself needs, ends it. */
+/* From now on every system call that is not in this list kills the program. */
 static void filter(const int *allowed, size_t count)
 {
 	struct sock_filter rules[2 * MOST_CALLS + 2] = {
@@ -349,7 +349,7 @@ static void filter(const int *allowed, size_t count)
 	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* Only the calls that docs/deploy.md names (FILTERED_CALLS, from there) are let through. */
+/* Only the calls that docs/deploy.md lists (FILTERED_CALLS), and those that this program itself needs, are allowed. */
 static void filtered(void)
 {
 	static const int allowed[] = { FILTERED_CALLS SYS_openat, SYS_write, SYS_exit_group };
@@ -358,7 +358,7 @@ static void filtered(void)
 	record("filtered");
 }
 
-/* After blkin_init() only those of later moments (LATER_CALLS). */
+/* After blkin_init(), only the calls that docs/deploy.md lists for later moments (LATER_CALLS) are allowed. */
 static void filtered_later(void)
 {
 	static const int allowed[] = { LATER_CALLS SYS_openat, SYS_write, SYS_exit_group };
@@ -368,7 +368,7 @@ static void filtered_later(void)
 	record("filtered later");
 }
 
-/* Each call that docs/deploy.md names is answered with an error, by itself. No harm comes of any. */
+/* Each call that docs/deploy.md lists fails with an error, one at a time. None of these errors does any harm. */
 static void answered_with_errors(void)
 {
 	static const int calls[] = { FILTERED_CALLS }, errors[] = { EPERM, ENOSYS };
@@ -386,7 +386,7 @@ static void answered_with_errors(void)
 }
 #endif
 
-/* Run with another's rights (setuid): nobody expects what it records where the environment of its starter says. */
+/* A set-user-ID program: the consumer named in its caller's environment must not receive its records. */
 static void privileged(void)
 {
 	struct blkin_trace trace;

@@ -1,7 +1,7 @@
 /*
- * What the library does when something is wrong with tracing, and when nobody can be told of it either: nothing. No
- * signal, no wait, nothing of the program's own taken away, nothing asked of its allocator. Run with a BLKIN_SOCKET at
- * which nobody listens, so that there is something to say at the end.
+ * When tracing fails, even when the failure cannot be reported, the library does no harm to the program: it raises no signal,
+ * does not wait, takes nothing that belongs to the program and does not use the allocator. Run with a BLKIN_SOCKET at which
+ * nobody listens, so that there is something to report at the end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,14 +28,14 @@
 
 #include "expect.h"
 
-/* Long enough for any machine; a child that waits is ended by SIGALRM. */
+/* Long enough for any machine; SIGALRM ends a child that hangs. */
 #define MOST_SECONDS 20
 
 static const struct blkin_endpoint here = { "10.0.0.1", 1, "unharmed" };
 
 extern void *__libc_malloc(size_t);
 
-/* From when on nobody may allocate: a handler that records may have interrupted an allocation, and its lock is taken. */
+/* Set when allocations become forbidden: a handler that records may have interrupted an allocation, which holds the lock. */
 static int no_allocation;
 
 void *malloc(size_t bytes)
@@ -45,7 +45,7 @@ void *malloc(size_t bytes)
 	return __libc_malloc(bytes);
 }
 
-/* Nor look for a symbol: another thread may load a library, and wait within that for the one that records. */
+/* Looking up a symbol is forbidden too: another thread may be loading a library, and wait meanwhile for the one that records. */
 void *dlsym(void *library, const char *name)
 {
 	(void)library;
@@ -109,7 +109,7 @@ static void closed(void)
 	close(STDERR_FILENO);
 }
 
-/* What the program keeps its data in, and its log. */
+/* The program's data file, and its log file. */
 static int data_file, log_file;
 
 static void written_to_a_file(void)
@@ -117,13 +117,13 @@ static void written_to_a_file(void)
 	be_standard_error(log_file);
 }
 
-/* A program that closed its standard error gets its number for what it opens next. */
+/* A program that has closed its standard error gets descriptor 2 for the next file that it opens: here its data. */
 static void data_in_its_place(void)
 {
 	be_standard_error(data_file);
 }
 
-/* So does one that begins with an event loop. */
+/* Or the eventfd of an event loop. */
 static int wakes;
 
 static void wakes_in_its_place(void)
@@ -131,7 +131,7 @@ static void wakes_in_its_place(void)
 	be_standard_error(wakes);
 }
 
-/* And one that calls another machine first, which would take the line for an answer. */
+/* Or a connection to another machine, which would take the library's message for a request. */
 static int called_machine, caller;
 
 static void call_in_its_place(void)
@@ -139,7 +139,7 @@ static void call_in_its_place(void)
 	be_standard_error(caller);
 }
 
-/* Nor is a service on this machine asked for anything. */
+/* Or a connection to a service on this machine. */
 static int service, client;
 
 static void client_in_its_place(void)
@@ -153,7 +153,7 @@ static void open_service(void)
 	socklen_t length = sizeof address.sun_family;
 	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
 
-	/* The kernel gives it a name. */
+	/* The kernel chooses a name for the socket. */
 	CHECK(bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 1) == 0);
 	length = sizeof address;
 	CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
@@ -163,7 +163,7 @@ static void open_service(void)
 	CHECK(service >= 0 && close(listener) == 0);
 }
 
-/* An emulator of terminals opens its side of one, through which it types into what runs there. */
+/* Or a terminal emulator's side of a pseudo-terminal: a message there would be typed into the program that runs in it. */
 static int emulator, typed_into;
 
 static void emulator_in_its_place(void)
@@ -171,7 +171,7 @@ static void emulator_in_its_place(void)
 	be_standard_error(emulator);
 }
 
-/* What is to be in the places of standard errors. */
+/* Opens the files that will take the place of standard error. */
 static void open_places(void)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -198,7 +198,7 @@ static void open_places(void)
 	open_service();
 }
 
-/* Only the log was for people. */
+/* Only the log may have received a message. */
 static void check_places(void)
 {
 	char byte;
@@ -212,7 +212,7 @@ static void check_places(void)
 	CHECK(recv(service, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
 }
 
-/* A background job whose standard error is a terminal that stops such jobs when they write to it. */
+/* A background job whose standard error is a terminal that stops background jobs when they write to it. */
 static void background_job(void)
 {
 	struct termios settings;
@@ -222,7 +222,7 @@ static void background_job(void)
 	terminal = posix_openpt(O_RDWR | O_NOCTTY);
 	CHECK(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
 	CHECK(setsid() > 0);
-	/* The first terminal that a session's leader opens is the session's. */
+	/* The first terminal that a session leader opens becomes the session's terminal. */
 	be_standard_error(open(ptsname(terminal), O_RDWR));
 	CHECK(tcgetattr(STDERR_FILENO, &settings) == 0);
 	settings.c_lflag |= TOSTOP;
@@ -248,7 +248,7 @@ static void no_files(void)
 	limit_files(0);
 }
 
-/* The control page fits, the segment does not. */
+/* Files may be large enough for the control page, but not for the segment. */
 static void small_files(void)
 {
 	limit_files(512 << 10);
@@ -261,7 +261,7 @@ static void no_descriptors(void)
 	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
 }
 
-/* As much as the program has, and a little more, but no room for a ring. */
+/* A limit just above the memory that the program has: there is no room for a ring. */
 static struct rlimit of_memory(void)
 {
 	unsigned long pages;
@@ -278,7 +278,7 @@ static void little_memory(void)
 	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
 }
 
-/* A program that wants all of its memory to be locked may lock no more than it has. */
+/* A program that locks all of its memory may lock hardly more than it has. */
 static void little_locked_memory(void)
 {
 	const struct rlimit limit = of_memory();
@@ -288,7 +288,7 @@ static void little_locked_memory(void)
 	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
 }
 
-/* A new file system of so many bytes at most; -1 for whoever may not have one. */
+/* Mounts a new file system of this size, and returns its folder; -1 if that is not permitted. */
 static int new_file_system(const char *size)
 {
 	int folder;
@@ -301,10 +301,10 @@ static int new_file_system(const char *size)
 	return folder;
 }
 
-/* Where the files are that memory is made of, and where it is told that some is wanted. */
+/* The folder for files that stand in for shared memory, and a pipe that passes on the descriptor of the filter's requests. */
 static struct { int folder, listener[2]; } source;
 
-/* Gives another thread files for the memory that it wants, and lets it have them sealed, which only looks so. */
+/* Answers memfd_create() of another thread with a file of that folder, and lets F_ADD_SEALS seem to succeed. */
 static void *give_files(void *unused)
 {
 	int listener;
@@ -326,8 +326,8 @@ static void *give_files(void *unused)
 }
 
 /*
- * No more shared memory than this, of which only the first touch of a page tells: as where no more may be promised
- * (vm.overcommit_memory 2), which would hold for all programs here.
+ * Limits shared memory to this size, which shows only when a page is first touched. This imitates vm.overcommit_memory = 2,
+ * which would affect all programs of this machine.
  */
 static void limit_shared_memory(const char *size)
 {
@@ -368,7 +368,7 @@ static void no_ring(void)
 	limit_shared_memory("size=24k");
 }
 
-/* As in a sandbox that the program enters after blkin_init(): no memory becomes writable any more. */
+/* As in a sandbox that the program enters after blkin_init(): mprotect() fails, so no more memory can be made writable. */
 static void no_more_access(void)
 {
 	struct sock_filter rules[] = {
@@ -383,13 +383,13 @@ static void no_more_access(void)
 	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* There is one ring, and hardly anything more. */
+/* There is room for one ring, and for hardly anything else. */
 static void no_names(void)
 {
 	limit_shared_memory("size=1048k");
 }
 
-/* Whoever blocks a signal waits for it, or means to meet it later. */
+/* The program has blocked signals that are pending, because it waits for them or will handle them later. */
 static void own_signals_wait(void)
 {
 	sigset_t set;
@@ -403,7 +403,7 @@ static void own_signals_wait(void)
 	CHECK(raise(SIGPIPE) == 0 && raise(SIGXFSZ) == 0);
 }
 
-/* A bit for each signal that is blocked, and one for each that waits. */
+/* Returns a bit for each blocked signal, and a bit for each pending signal. */
 static void signals(uint64_t *blocked, uint64_t *waiting)
 {
 	sigset_t mask, pending;
@@ -423,7 +423,7 @@ static void end_as_cancelled(void *unused)
 	_exit(2);
 }
 
-/* It is to end at the next cancellation point, which no call of the library is. */
+/* This thread will end at the next cancellation point: no call of the library may be one. */
 static void cancel_this_thread(void)
 {
 	static char is_set;
@@ -437,7 +437,7 @@ static void record(void)
 {
 	struct blkin_trace trace;
 	uint64_t blocked, waiting, blocked_then, waiting_then;
-	/* One by one at a place of their own, more than a page holds. */
+	/* Each text at an address of its own, and more of them than a page of names holds. */
 	static char texts[1000][24];
 	int i;
 
@@ -477,7 +477,7 @@ int main(void)
 			alarm(MOST_SECONDS);
 			circumstances[i]();
 			record();
-			/* By way of the library's last word. */
+			/* Runs the library's code at exit. */
 			exit(0);
 		}
 		CHECK(child > 0 && waitpid(child, &status, 0) == child);

@@ -1,6 +1,6 @@
 /*
- * All headers and every macro, to be compiled in each language and standard with whatever compilers can warn of: a header
- * must be silent in a program that asks for more than its author did. Never run.
+ * All headers and every macro, to be compiled in each language and standard with all warnings: a header must not cause warnings
+ * in a program that enables more of them than its author did. Never run.
  */
 #include <blkin-front.h>
 #include <zipkin_c.h>

@@ -1,5 +1,5 @@
-// ZTrace and ZTraceEndpoint, the original branch's handles, in a program as it was written for them: `string` and
-// `ostringstream` come unqualified with the header, endpoints and names are temporaries.
+// ZTrace and ZTraceEndpoint, the original branch's handles, in a program written for that branch: it uses `string` and
+// `ostringstream` unqualified, and endpoints and names are temporaries.
 extern "C" {
 #include <blkin-front.h>
 }

@@ -1,5 +1,5 @@
-// Endpoint and Trace: every constructor and overload, what they own and borrow, and the known faults of the
-// originals that must not come back.
+// Tests Endpoint and Trace: every constructor and overload, what they own and borrow, and known faults of the
+// original classes that must not come back.
 #include <ztracer.hpp>
 
 #include <cerrno>
@@ -141,7 +141,7 @@ static void traces_are_initialised_again(const Endpoint &osd)
 	CHECK(trace.init("child", nullptr, &root) == 0);
 	check_child(trace, root);
 	trace.copy_name("a stored name");
-	// The name given counts, not the one stored before.
+	// The name that is passed counts, not the one stored before.
 	CHECK(trace.init("joined", &osd, root.get_info()) == 0);
 	trace.event("joined");
 	expect_event(trace, "joined", "10.0.0.1", 6800, "osd", "joined");

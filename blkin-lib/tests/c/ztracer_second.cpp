@@ -1,4 +1,4 @@
-// A second file of the same program, including the header in the manner of the later branch.
+// A second file of the same program, which includes the header as programs of the later branch do.
 extern "C" {
 #include <blkin/zipkin_c.h>
 }

@@ -1,4 +1,4 @@
-//! Request tracing for storage daemons. Recording an annotation costs little more than reading the clock.
+//! Request tracing for storage daemons. Recording an annotation costs about as much as reading the clock.
 //!
 //! A request is a *trace*. Each step of it is a *span* with a parent; programs annotate spans with *events* and with
 //! *keys and values*. Annotations go through rings in shared memory to `blkin-consumerd`, which runs on each node,

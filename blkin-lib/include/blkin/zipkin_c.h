@@ -162,7 +162,7 @@ struct blkin_annotation {
  *
  * Call it before forking in a program that forks for each connection: a child then starts with what `blkin set` has set for
  * its parent. Call it before pinning in a program that pins all its threads, the first one included, to one CPU each: the
- * number of rings follows from the CPUs that the calling thread and the first thread may run on.
+ * number of rings, by default at least 15, follows from the CPUs that the calling thread and the first thread may run on.
  *
  * If the memory cannot be created, for example because no descriptor is free, each further blkin_init() tries again.
  * Apart from that only a forked child tries again. The program's own state (srand(), signals, descriptors 0-2,

@@ -14,7 +14,8 @@ while $_isvoid($_exitcode)
   while $sp <= $entry
     stepi
     set $steps = $steps + 1
-    # The kernel's code begins anew whenever the kernel has written meanwhile what it reads: stepped, it would never end.
+    # The kernel's code (vDSO) starts again whenever the kernel has meanwhile updated the data that it reads: single-stepped, it
+    # would never end.
     if $pc == $kernels_clock
       finish
     end

@@ -1,17 +1,17 @@
-//! What variables of the environment say for options that were not given.
+//! Environment variables in place of options that were not given.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, Parser};
 
-/// Reads a command line. An empty variable counts as none. What is said of wrong usage speaks of options that somebody wrote, and
-/// of a variable by its own name.
+/// Parses a command line. An empty variable counts as unset. A usage error names only options that the user wrote; if a variable
+/// is at fault, it names the variable.
 ///
 /// # Errors
-/// A help that was asked for, or wrong usage.
+/// Help text, if it was asked for, or a usage error.
 pub fn parse<A: Parser>(words: &[OsString]) -> Result<A, Error> {
-    // As they are first: a help lists empty variables, too.
+    // First with the variables as they are: help lists empty variables, too.
     let read_words = match read::<A>(words, |argument| argument) {
         Err(error) if option(&error).is_some() => read(words, unless_empty),
         read => read,
@@ -22,8 +22,8 @@ pub fn parse<A: Parser>(words: &[OsString]) -> Result<A, Error> {
     })
 }
 
-/// What was refused, with the usage of the same error without variables: clap shows an option that one of them gives as if it
-/// were required.
+/// The error, with the usage line of the same error without variables: clap shows an option set by a variable as if it were
+/// required.
 fn with_usage_of(wrong_in_words: Option<&Error>, mut refused: Error) -> Error {
     let same = wrong_in_words.filter(|error| error.kind() == refused.kind());
     if let Some(usage) = same.and_then(|error| error.get(ContextKind::Usage)) {
@@ -32,7 +32,7 @@ fn with_usage_of(wrong_in_words: Option<&Error>, mut refused: Error) -> Error {
     refused
 }
 
-/// What was refused; if that was what a variable says and no option, the variable is named.
+/// The error, naming the variable instead of the option if the bad value came from a variable.
 fn naming_variable<A: Parser>(mut refused: Error, wrong_in_words: Option<&Error>) -> Error {
     if wrong_in_words.and_then(option) != option(&refused)
         && let Some(variable) = option(&refused).and_then(|option| variable_of(A::command(), &option))
@@ -42,7 +42,7 @@ fn naming_variable<A: Parser>(mut refused: Error, wrong_in_words: Option<&Error>
     refused
 }
 
-/// What the words say, and the variables that options have once `heed` has had them.
+/// Parses the words, and the variables of the options after `heed` has changed these.
 fn read<A: Parser>(words: &[OsString], heed: fn(Arg) -> Arg) -> Result<A, Error> {
     let command = A::command().mut_args(heed).mut_subcommands(|command| command.mut_args(heed));
     A::from_arg_matches(&command.try_get_matches_from(words)?)
@@ -55,7 +55,7 @@ fn unless_empty(argument: Arg) -> Arg {
     }
 }
 
-/// The option whose value an error is about, as clap writes it.
+/// The option whose value the error is about, as clap writes it.
 fn option(error: &Error) -> Option<String> {
     let named = error.get(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::ValueValidation);
     named.map(ToString::to_string)

@@ -13,19 +13,19 @@ use ureq::typestate::AgentScope;
 use crate::moments::{now_us, parse_http_us};
 use crate::terminal::safe;
 
-/// No answer of a daemon is read beyond this: a search of 1,000 large traces stays well below it.
+/// Largest answer that is read: a search for 1,000 large traces stays well below it.
 const MAX_BODY_BYTES: u64 = 256 << 20;
-/// An answer is waited for this long, unless [`Client::patient_for`] says otherwise: a search over much may take its time.
+/// How long to wait for an answer, unless [`Client::patient_for`] says otherwise: a search through much data may take a while.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A connection comes about within this time, or never.
+/// How long to wait for a connection.
 const CONNECTING: Duration = Duration::from_secs(3);
-/// Whoever waits for longer than that is told for whom.
+/// After this time the user is told what the command is waiting for.
 const LONG: Duration = Duration::from_secs(3);
 
-/// Reads the address of a daemon, as the command line has it.
+/// Parses the address of a daemon on the command line.
 ///
 /// # Errors
-/// A sentence that says which scheme is spoken.
+/// A sentence that says what an address has to look like.
 pub fn parse_url(text: &str) -> Result<String, String> {
     let url = with_scheme(text);
     if url.contains(|character: char| character.is_whitespace() || character.is_control()) {
@@ -36,31 +36,29 @@ pub fn parse_url(text: &str) -> Result<String, String> {
             Err(format!("write http://HOST:PORT: {host:?} names no port"))
         }
         Some(host) if !host.is_empty() => Ok(url),
-        _ => {
-            Err("write http://HOST:PORT: only http is spoken here, put a proxy before it for TLS".to_owned())
-        }
+        _ => Err("write http://HOST:PORT: only http is supported; for TLS put a proxy in between".to_owned()),
     }
 }
 
-/// Whether a port behind the host, if there is one, is a port: whoever asks would take another one for none, and ask port 80.
+/// Whether what follows the host is a valid port, or nothing: the HTTP client would treat an invalid port as none, and use port 80.
 fn has_usable_port(host: &str) -> bool {
     port_of(host).is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-/// What is behind the colon after a host.
+/// What follows the colon after a host.
 fn port_of(host: &str) -> Option<&str> {
     let behind = |mark| host.rsplit_once(mark).map(|(_, behind)| behind);
     let behind_address = behind(']').or_else(|| behind('@')).unwrap_or(host);
     behind_address.split_once(':').map(|(_, port)| port)
 }
 
-/// Which port was asked, where none was said: no daemon listens there by itself.
+/// Names the port that was used if the address has none: no daemon listens there by default.
 fn unsaid_port(base: &str) -> &'static str {
     let host = base.strip_prefix("http://").and_then(|rest| rest.split('/').next());
     if host.is_some_and(|host| port_of(host).is_none()) { " at port 80, as it names none" } else { "" }
 }
 
-/// Why a request has no answer.
+/// The error of a request that got no answer.
 pub(crate) fn unanswered(
     error: ureq::Error,
     base: &str,
@@ -84,7 +82,7 @@ fn with_scheme(url: &str) -> String {
     format!("{}://{}", scheme.to_ascii_lowercase(), rest.trim_end_matches('/'))
 }
 
-/// The address without the name and password that a proxy before the daemon asks for: nothing that is shown tells them.
+/// The address without the user name and password (for a proxy in front of the daemon), which must not be shown.
 pub(crate) fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -92,12 +90,12 @@ pub(crate) fn without_login(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// There is somebody, but no answer to what was asked; in words.
+/// Something listens there, but the request was not answered; each with a message.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// Whoever listens there has taken the connection, and not answered in time.
+    /// The connection was accepted, but no answer came in time.
     Silence(String),
-    /// A daemon that answers, but not with what was asked for yet: a worker of it is being started.
+    /// The daemon answered that it cannot answer yet: one of its workers is being started.
     NotYet(String),
 }
 
@@ -110,13 +108,13 @@ impl std::fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Tells a terminal for whom it waits, once and unless the answer, with which the sender goes, comes soon.
+/// Tells the user at a terminal, once, what is waited for, unless the answer comes soon. The answer drops the sender.
 pub(crate) fn tell_of_waiting(base: &str, patience: Duration, once: Arc<Once>) -> Option<Sender<()>> {
     let text = format!("{base}: no answer yet, waiting for up to {patience:?}\n");
     io::stderr().is_terminal().then(|| tell_later(LONG, text, once, io::stderr())).flatten()
 }
 
-/// Without a thread for it, nobody is told.
+/// Starts the thread that tells it; if there can be none, nothing is told.
 fn tell_later(
     after: Duration,
     text: String,
@@ -135,29 +133,29 @@ fn tell_later(
     Some(answered)
 }
 
-/// Why nobody was reached, or nothing came back, without the names of parts that this program is made of.
+/// Why nothing was reached, or nothing came back, in words that do not mention the HTTP library.
 pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
     match error {
         ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => anyhow!("it hung up"),
         ureq::Error::Io(error) => error.into(),
-        ureq::Error::Protocol(_) => anyhow!("what it says is no HTTP"),
+        ureq::Error::Protocol(_) => anyhow!("it does not speak HTTP"),
         ureq::Error::Timeout(ureq::Timeout::Resolve) => anyhow!("no name server answered in time"),
-        ureq::Error::Timeout(ureq::Timeout::Connect) => anyhow!("no connection came about in time"),
+        ureq::Error::Timeout(ureq::Timeout::Connect) => anyhow!("it did not accept the connection in time"),
         ureq::Error::Timeout(ureq::Timeout::Global | ureq::Timeout::PerRead) => {
-            anyhow!("not all of it came in time")
+            anyhow!("the answer was not complete in time")
         }
         other => other.into(),
     }
 }
 
-/// Name servers may take what connecting leaves of the time, if it leaves any: who has no address when all of the time is over
-/// would be said to have been reached.
+/// The time for name servers: what connecting leaves of all the time, if it leaves any. If resolving could use up all the time, the
+/// error would say that the daemon was reached.
 fn agent(patience: Duration) -> ureq::Agent {
     let resolving = patience.checked_sub(CONNECTING + Duration::from_secs(1));
     connecting().timeout_global(Some(patience)).timeout_resolve(resolving).build().new_agent()
 }
 
-/// How every daemon is reached: by itself, for the proxy of the environment leads out of the network that daemons are in.
+/// The HTTP client for all daemons. It ignores the proxy in the environment, which leads out of the network that daemons are in.
 pub(crate) fn connecting() -> ConfigBuilder<AgentScope> {
     ureq::Agent::config_builder().timeout_connect(Some(CONNECTING)).http_status_as_error(false).proxy(None)
 }
@@ -170,7 +168,7 @@ pub struct Client {
     url: String,
     base: String,
     option: Option<&'static str>,
-    /// Done once somebody was told that it is waited for.
+    /// Done once the user was told what is waited for.
     told: Arc<Once>,
 }
 
@@ -181,14 +179,14 @@ pub struct Answer {
     pub status: u16,
     /// The body as text.
     pub body: String,
-    /// The key of the collector's configuration that left something out of it.
+    /// The key of the collector's configuration because of which something is missing in it.
     pub partial: Option<String>,
-    /// When it was made, if it says so.
+    /// When it was produced, if it says so.
     pub(crate) dated: Option<Dated>,
 }
 
-/// When an answer was made, in whole seconds of its daemon's clock, and when it was asked for and had by ours; in microseconds since
-/// 1970.
+/// When an answer was produced by the daemon's clock (in whole seconds), and when it was requested and received by this machine's
+/// clock; in microseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dated {
     pub(crate) theirs_us: u64,
@@ -204,29 +202,29 @@ impl Client {
         Client { agent, patience: PATIENCE, url, base, option: None, told: Arc::new(Once::new()) }
     }
 
-    /// The same, which waits no longer than that for an answer.
+    /// The same client, waiting no longer than that for an answer.
     #[must_use]
     pub fn patient_for(self, patience: Duration) -> Client {
         Client { agent: agent(patience), patience, ..self }
     }
 
-    /// The same, which tells by what option another daemon is named when it reaches nobody.
+    /// The same client, whose errors name the option by which another daemon is chosen.
     #[must_use]
     pub fn named_by(self, option: &'static str) -> Client {
         Client { option: Some(option), ..self }
     }
 
-    /// The address that requests go to, name and password included.
+    /// The address that requests go to, including user name and password.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The same as it is shown.
+    /// The address as it is shown, without them.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// The same without the scheme.
+    /// The address as it is shown, without the scheme.
     pub fn host(&self) -> &str {
         self.base.trim_start_matches("http://")
     }
@@ -234,7 +232,7 @@ impl Client {
     /// Gets `path` with its query, whatever the status.
     ///
     /// # Errors
-    /// When nobody answers there, or the answer is no text of bearable size.
+    /// When nothing answers there, or the answer is too large or not text.
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer> {
         let mut request = self.agent.get(format!("{}{path}", self.url));
         for (key, value) in query {
@@ -261,7 +259,7 @@ impl Client {
         Ok(Answer { status, body, partial, dated })
     }
 
-    /// Gets `path` and takes anything but 200 for an error that carries the daemon's own words.
+    /// Gets `path`; any status but 200 is an error that contains what the daemon said.
     ///
     /// # Errors
     /// As [`Client::get`], and when the status is not 200.
@@ -269,7 +267,7 @@ impl Client {
         self.answered(path, query).map(|answer| answer.body)
     }
 
-    /// The same with what else the answer says.
+    /// The same, returning the whole answer.
     pub(crate) fn answered(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer> {
         let answer = self.get(path, query)?;
         if answer.status != 200 {
@@ -278,25 +276,25 @@ impl Client {
         Ok(answer)
     }
 
-    /// What a daemon said of a request that it did not answer.
+    /// The error for an answer whose status is not 200.
     pub(crate) fn refused(&self, path: &str, answer: &Answer) -> anyhow::Error {
         let said =
             format!("{}{path} answered {}{}", self.base, answer.status, words(&answer.body, self.option));
         if answer.status == 503 { NoAnswer::NotYet(said).into() } else { anyhow!(said) }
     }
 
-    /// What is said of an answer that is none to what was asked for.
+    /// The error for an answer that could not be parsed as what was asked for.
     pub(crate) fn strange(&self, what: &str) -> String {
         format!("failed to read the {what} that {} answered{}", self.base, mistaken(self.option))
     }
 
-    /// What is said when a daemon's metrics lack what only a `daemon` has.
+    /// The error for metrics that are not those of a `daemon`.
     pub(crate) fn other(&self, daemon: &str) -> String {
         format!("{} has no figures of a {daemon}{}", self.base, mistaken(self.option))
     }
 }
 
-/// A daemon's own words. One that says nothing is another daemon, perhaps.
+/// What a daemon said, to append to an error. If it said nothing it may be another daemon.
 pub(crate) fn words(body: &str, option: Option<&str>) -> String {
     match body.trim() {
         "" if option.is_some() => format!(" and no word{}", mistaken(option)),
@@ -305,7 +303,7 @@ pub(crate) fn words(body: &str, option: Option<&str>) -> String {
     }
 }
 
-/// That the wrong daemon may have been asked, and by what option the right one is named.
+/// A hint that the wrong daemon may have been asked, and which option names the right one.
 pub(crate) fn mistaken(option: Option<&str>) -> String {
     option.map(|option| format!(" (is it another daemon? {option} names the right one)")).unwrap_or_default()
 }

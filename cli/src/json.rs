@@ -1,10 +1,10 @@
-//! JSON as `--json` prints it: what others recorded is in it, and it may be a terminal that shows it.
+//! JSON as `--json` prints it: it contains text that other programs recorded, and may be shown on a terminal.
 
 use serde::Serialize;
 
 use crate::terminal::drives;
 
-/// `value` over several lines, with a line's end.
+/// `value` over several lines, with a final newline.
 ///
 /// # Errors
 /// When it cannot be written as JSON.
@@ -12,7 +12,7 @@ pub fn pretty(value: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(|text| safe(text) + "\n")
 }
 
-/// `value` in a line, with its end.
+/// `value` on one line, with a newline.
 ///
 /// # Errors
 /// When it cannot be written as JSON.
@@ -20,8 +20,8 @@ pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(value).map(|text| safe(text) + "\n")
 }
 
-/// The same JSON without characters that drive a terminal or turn the direction of what stands beside them: JSON wants escapes
-/// for those below U+0020 alone, and whoever reads escapes gets what was recorded.
+/// The same JSON with characters escaped that control a terminal or change the direction of text: JSON itself requires escapes
+/// only below U+0020. A JSON parser reads back what was recorded.
 pub fn safe(json: String) -> String {
     let is_unsafe = |c: char| drives(c) && !matches!(c, '\n' | '\r' | '\t');
     if !json.contains(is_unsafe) {
@@ -29,7 +29,7 @@ pub fn safe(json: String) -> String {
     }
     json.chars().fold(String::with_capacity(json.len()), |mut escaped, c| {
         match is_unsafe(c) {
-            // None of them lies beyond the first plane.
+            // All of them are in the Basic Multilingual Plane.
             true => escaped += &format!("\\u{:04x}", u32::from(c)),
             false => escaped.push(c),
         }

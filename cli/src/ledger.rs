@@ -1,6 +1,6 @@
 //! The ledger: written = stored + the sum of named losses.
 //!
-//! Every figure was counted where it happened, by the daemon that reports it; here they are only compared. The unit
+//! Every figure is counted where the event happens, by the daemon that reports it; here the figures are only compared. The unit
 //! is one annotation.
 
 mod equations;
@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 pub struct Term {
     /// Its name in the ledger, such as `lost{full}`.
     pub name: String,
-    /// Annotations.
+    /// Number of annotations.
     pub value: i64,
 }
 
@@ -34,17 +34,17 @@ impl Term {
 /// `left = right[0] + right[1] + …` for one program, daemon or sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Equation {
-    /// Whom it speaks of: `osd:812`, `sink scribe`, `collector`.
+    /// What it is about: `osd:812`, `sink scribe`, `collector`.
     pub scope: String,
-    /// The whole.
+    /// The sum.
     pub left: Term,
-    /// Its parts.
+    /// The parts.
     pub right: Vec<Term>,
 }
 
 /// The collector's scope.
 const COLLECTOR: &str = "collector";
-/// What consumerd calls all programs that have ended.
+/// consumerd's name for all programs that have ended.
 const DEPARTED: &str = "departed";
 
 impl Equation {
@@ -61,16 +61,16 @@ pub struct Ledger {
     pub equations: Vec<Equation>,
 }
 
-/// What the daemons said when they were asked.
+/// The answers of all daemons.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// The equations of those that could be read.
+    /// The equations of the daemons that could be read.
     pub ledger: Ledger,
-    /// A sentence for each of the others: which, and why.
+    /// A sentence for each of the others: its name, and why it could not be read.
     pub unread: Vec<String>,
-    /// How many of them may be read in a moment.
+    /// How many of the others are just starting.
     starting: usize,
-    /// That a Zipkin server has the collector's place, which counts no annotations.
+    /// A sentence if a Zipkin server is in the collector's place: it counts no annotations.
     pub silent: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl Reading {
         match answer {
             Ok(text) => match equations(&Metrics::parse(&text)).equations {
                 none if none.is_empty() && daemon == COLLECTOR && is_zipkins(&text) => {
-                    let silence = "a Zipkin server, which does not tell what became of annotations";
+                    let silence = "a Zipkin server, which does not count annotations";
                     self.silent = Some(format!("the ledger ends before {}: {silence}", client.base()));
                 }
                 none if none.is_empty() => self.miss(daemon, client.other(daemon)),
@@ -103,7 +103,7 @@ impl Reading {
         }
     }
 
-    /// Whether nothing that was read can change by waiting, or what was not read never will be.
+    /// Whether waiting is useless: nothing is in transit any more, or a daemon that could not be read is not just starting.
     fn is_final(&self) -> bool {
         let gone = self.unread.len() > self.starting;
         gone || (self.starting == 0 && self.ledger.on_the_way() == 0)
@@ -117,7 +117,7 @@ impl Reading {
 /// A daemon that was asked for its metrics.
 enum Asked<'s> {
     ByThread(ScopedJoinHandle<'s, anyhow::Result<String>>),
-    /// Where there can be no thread.
+    /// If no thread could be started.
     Answered(anyhow::Result<String>),
 }
 
@@ -137,14 +137,14 @@ impl<'s> Asked<'s> {
     }
 }
 
-/// What an earlier consumerd has drained of a program: shipped, and no longer in this one's figures.
+/// What an earlier consumerd drained from a program and shipped, which is not in the figures of this one.
 const DRAINED_BEFORE: &str = "drained_before";
 
 impl Ledger {
-    /// Reads consumerd, the relays behind it, and the collector, as far as they can be read.
+    /// Reads the metrics of consumerd, the relays behind it, and the collector.
     pub fn read(consumerd: &Client, relays: &[Client], collector: &Client) -> Reading {
         let (of_consumerd, of_relays, of_collector) = thread::scope(|scope| {
-            // All at once: each that stands still is waited for.
+            // All at the same time: each daemon that does not answer costs a wait.
             let ask = |client| Asked::ask(scope, client);
             let (consumerd, collector) = (ask(consumerd), ask(collector));
             let relays: Vec<_> = relays.iter().map(ask).collect();
@@ -160,8 +160,8 @@ impl Ledger {
         reading
     }
 
-    /// Reads all daemons until nothing is on its way, one cannot be read, or `patience` has passed. One whose worker is
-    /// being started can be read in a moment.
+    /// Reads all daemons again and again until nothing is in transit, a daemon cannot be read, or `patience` has passed. A daemon whose
+    /// worker is being started is waited for.
     pub fn settled(consumerd: &Client, relays: &[Client], collector: &Client, patience: Duration) -> Reading {
         const PERIOD: Duration = Duration::from_millis(50);
         let deadline = Instant::now() + patience;
@@ -174,7 +174,7 @@ impl Ledger {
         }
     }
 
-    /// Both together.
+    /// The equations of both.
     pub fn and(mut self, other: Ledger) -> Ledger {
         self.equations.extend(other.equations);
         self
@@ -185,7 +185,7 @@ impl Ledger {
         self.equations.iter().all(Equation::holds)
     }
 
-    /// Annotations that are on their way: in a ring, in a spool, or shipped and not acknowledged.
+    /// Number of annotations in transit: in a ring, in a spool, or shipped and not acknowledged.
     pub fn on_the_way(&self) -> i64 {
         let terms = self.equations.iter().flat_map(|equation| &equation.right);
         terms
@@ -194,13 +194,13 @@ impl Ledger {
             .sum()
     }
 
-    /// Annotations that were lost, whatever the cause, over all programs and daemons (a sink's losses count once a sink).
+    /// Number of annotations that were lost, from any cause, in all programs and daemons. (One that two sinks lose counts twice.)
     pub fn lost(&self) -> i64 {
         let terms = self.equations.iter().flat_map(|equation| &equation.right);
         terms.filter(|term| term.name.starts_with("lost")).map(|term| term.value).sum()
     }
 
-    /// The causes of what [`Ledger::lost`] counts, such as `queue_full`, with their counts; none is 0.
+    /// The causes of the losses in [`Ledger::lost`], such as `queue_full`, with their counts, which are not 0.
     pub fn lost_by_cause(&self) -> BTreeMap<&str, i64> {
         let mut causes = BTreeMap::new();
         for term in self.equations.iter().flat_map(|equation| &equation.right) {
@@ -213,7 +213,7 @@ impl Ledger {
     }
 }
 
-/// Metrics of a Zipkin server, which counts no annotations.
+/// Whether these are the metrics of a Zipkin server, which counts no annotations.
 pub(crate) fn is_zipkins(metrics: &str) -> bool {
     metrics.contains("zipkin_collector")
 }

@@ -1,4 +1,4 @@
-//! Spans as they arrive: `blkin live`, a reader of `/api/blkin/live`.
+//! `blkin live`: spans as they arrive, read from `/api/blkin/live`.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
@@ -23,17 +23,17 @@ use crate::units;
 
 mod again;
 
-/// No event is read beyond this; a span is smaller than what the daemons take in.
+/// Longest event that is read; the daemons accept no span as large.
 const MAX_EVENT_BYTES: u64 = 64 << 20;
-/// A stream without spans says every ten seconds that it still is one. Nobody is there any more after so long without a word.
+/// A stream without spans sends a comment every ten seconds. After this much silence the daemon counts as gone.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Most characters of events and tags on a line.
 const NOTES_COLUMNS: usize = 200;
 
-/// What names the collector or relay.
+/// The option that names the collector or relay.
 const OPTION: Option<&str> = Some("--collector");
 
-/// Which spans to show; each is judged by itself.
+/// Which spans to show; each span is judged by itself.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LiveArguments {
     /// Only spans of this service
@@ -48,29 +48,29 @@ pub struct LiveArguments {
     /// Only spans that took at least this long (250us, 10ms, 1.5s)
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     pub min_duration: Option<u64>,
-    /// End after so many spans
+    /// End after this many spans
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// Fail when the stream ends, instead of connecting again
+    /// Fail when the stream ends, instead of reconnecting
     #[arg(long)]
     pub no_reconnect: bool,
 }
 
-/// Spans that the daemon left out of the view.
+/// Numbers of spans that the daemon left out of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missed {
-    /// Spans that were asked for and came faster than they were read.
+    /// Spans that matched but arrived faster than they were read.
     pub spans: u64,
     /// Entries that the daemon had no time to look at.
     pub unseen: u64,
 }
 
-/// What the stream says.
+/// An event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A span, as v2 JSON.
     Span(String),
-    /// Spans were left out here.
+    /// Spans were left out at this point.
     Missed(Missed),
 }
 
@@ -79,7 +79,7 @@ pub struct Stream<R> {
     reader: BufReader<R>,
 }
 
-/// The stream is over, and not by what was read of it: there may be another.
+/// The stream is over although nothing was wrong with what was read: reconnecting may help.
 #[derive(Debug)]
 pub(crate) struct Lost(String);
 
@@ -91,10 +91,10 @@ impl fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
-/// Begins to watch what the collector or relay at `url` takes in.
+/// Begins to watch what arrives at the collector or relay at `url`.
 ///
 /// # Errors
-/// When nobody answers there, or the answer is no stream; the daemon's words are in the error.
+/// When nothing answers there, or the answer is not a stream; the error contains what the daemon said.
 pub fn watch(url: &str, wanted: &LiveArguments) -> Result<Stream<impl Read + use<>>> {
     watch_patiently(url, wanted, SILENCE)
 }
@@ -128,12 +128,12 @@ fn watch_patiently(
     if status != 200 {
         let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
         let said = format!("{base} answered {}{}", status.as_u16(), http::words(&body, OPTION));
-        // So does a proxy whose daemon is being restarted.
+        // A proxy answers the same while its daemon is being restarted.
         return Err(if status.is_server_error() { Lost(said).into() } else { anyhow!(said) });
     }
     let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
     if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
-        bail!("{base} answered no stream of spans{}", http::mistaken(OPTION));
+        bail!("{base} did not answer with a stream of spans{}", http::mistaken(OPTION));
     }
     Ok(Stream::new(response.into_body().into_reader()))
 }
@@ -147,12 +147,12 @@ impl<R: Read> Stream<R> {
     /// The next event; none at the end of the stream.
     ///
     /// # Errors
-    /// When the stream breaks off, or says what no daemon of ours says.
+    /// When the stream breaks off, or contains something that no daemon of BlkKin sends.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         let (mut kind, mut data) = (String::new(), String::new());
         let mut left = MAX_EVENT_BYTES;
         loop {
-            ensure!(left > 0, "an event of the stream does not end: no daemon of BlkKin sends that");
+            ensure!(left > 0, "an event of the stream is too long: no daemon of BlkKin sends that");
             let mut line = String::new();
             let read = (&mut self.reader).take(left).read_line(&mut line).map_err(broken_off)?;
             if read == 0 {
@@ -166,7 +166,7 @@ impl<R: Read> Stream<R> {
                 Some(("data", value)) => data.push_str(value),
                 None if line.is_empty() && !data.is_empty() => return read_event(&kind, data).map(Some),
                 None if line.is_empty() => left = MAX_EVENT_BYTES,
-                // Comments keep the connection alive; fields that nobody here knows mean nothing.
+                // Comments keep the connection alive; unknown fields are ignored.
                 _ => {}
             }
         }
@@ -177,7 +177,7 @@ fn broken_off(error: io::Error) -> Lost {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
     Lost(match cause {
         Some(ureq::Error::Timeout(_)) => {
-            "the stream is silent: the daemon is stuck, or the network to it is gone".to_owned()
+            "the stream is silent: the daemon is stuck, or the network connection is lost".to_owned()
         }
         _ => format!("the stream broke off: {error}"),
     })
@@ -190,8 +190,8 @@ fn read_event(kind: &str, data: String) -> Result<Event> {
     }
 }
 
-/// Prints what comes until so many spans as are `left` were printed, or the reader of `out` goes away. With `json` each span, and
-/// `{"missed":{…}}`, is a line.
+/// Prints what arrives until `left` spans have been printed, or the reader of `out` goes away. With `json` each span, and each
+/// `{"missed":{…}}`, is one line.
 ///
 /// # Errors
 /// [`Lost`] when the stream ends or breaks off.
@@ -204,7 +204,7 @@ fn follow(
 ) -> Result<()> {
     while *left > 0 {
         let Some(event) = stream.next_event()? else {
-            let why = "the stream ended: the daemon is stopping, or took this viewer for dead";
+            let why = "the stream ended: the daemon is stopping, or considered this viewer dead";
             return Err(Lost(why.to_owned()).into());
         };
         *left -= u64::from(matches!(event, Event::Span(_)));
@@ -229,19 +229,20 @@ fn text_line(event: Event, style: Style) -> Result<String> {
         Event::Span(json) => span_line(&serde_json::from_str(&json).context("failed to read a span")?, style),
         Event::Missed(missed) => {
             let spans = units::counted(missed.spans, "span");
-            let text = format!("missed {spans}, and {} that nobody looked at", missed.unseen);
+            let text =
+                format!("missed {spans}, and {} that the daemon had no time to examine", missed.unseen);
             let lines = wrapped(&text, style.columns);
             lines.iter().map(|line| style.paint(Colour::Yellow, line) + "\n").collect()
         }
     })
 }
 
-/// Columns of the time of day, and of how long a span took.
+/// Columns of the time of day, and of a span's duration.
 const TIME_COLUMNS: usize = 15;
 const TOOK_COLUMNS: usize = 11;
 
-/// How wide the cells of a line are, which have two spaces between them. A narrow terminal has no room for what
-/// leads on least: notes, then the id, then the name.
+/// The widths of a line's cells, which have two spaces between them. On a narrow terminal the least useful ones are left out: notes
+/// first, then the id, then the name.
 #[derive(Debug, PartialEq, Eq)]
 struct Cells {
     service: usize,
@@ -253,7 +254,7 @@ struct Cells {
 impl Cells {
     fn of(columns: usize, id: usize) -> Cells {
         let mut left = columns.saturating_sub(TIME_COLUMNS + 2 + TOOK_COLUMNS);
-        // `least` to `most` columns behind two spaces, if they have room beside what is kept free.
+        // `least` to `most` columns behind two spaces, if there is room for them beside what is reserved.
         let mut take = |least: usize, most: usize, free: usize| {
             let room = left.saturating_sub(free + 2);
             let taken = if room < least { 0 } else { room.min(most) };
@@ -285,21 +286,21 @@ fn span_line(span: &Span, style: Style) -> String {
     line + "\n"
 }
 
-/// `text` behind two spaces and as wide as its cell, or nothing where that has no room.
+/// `text` behind two spaces, padded to its cell; nothing if there is no room for the cell.
 fn cell(text: &str, columns: usize, paint: impl Fn(&str) -> String) -> String {
     if columns == 0 { String::new() } else { format!("  {}", paint(&fit(text, columns))) }
 }
 
-/// Hours, minutes, seconds and microseconds of UTC. The year before them may have more than four digits.
+/// Hours, minutes, seconds and microseconds in UTC. (The year before them may have more than four digits.)
 fn time_of_day(us: u64) -> String {
     moments::moment(us).split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
-/// Watches on the standard output, and goes on once a daemon that went is there again. When its reader goes away the process
-/// ends at once, and not with the next span, which may be long in coming.
+/// Prints spans to standard output, and reconnects after the daemon was away. When the reader of the output goes away the process
+/// ends at once, instead of with the next span, which may be a long time coming.
 ///
 /// # Errors
-/// When the daemon cannot be reached at first or not be read, the standard output not written, or no thread started.
+/// When the daemon cannot be reached at first, or its answer not be read, standard output not be written, or no thread be started.
 pub fn print(url: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
     std::thread::Builder::new()
         .name("hang-up".to_owned())
@@ -311,7 +312,7 @@ pub fn print(url: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
         .context("failed to start a thread")?;
     let style = Style::of_stdout_or(MOST_COLUMNS);
     let mut stream = watch(url, wanted)?;
-    // The first span may be long in coming.
+    // The first span may be a long time coming.
     if io::stderr().is_terminal() {
         let base = http::without_login(url);
         let _unsaid = writeln!(io::stderr(), "{base}: spans as they arrive, until Ctrl-C");
@@ -328,10 +329,9 @@ pub fn print(url: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
     }
 }
 
-/// Waits until nobody reads what is written to `out` any more: true then, false if that is not to be known. A file waits for
-/// ever.
+/// Waits until nobody reads `out` any more, and returns true; false if that cannot be found out. For a file it waits for ever.
 fn is_left(out: impl AsFd) -> bool {
-    // Of what nobody asks for, hang-ups and errors are told nevertheless.
+    // Hang-ups and errors are reported even if no event is asked for.
     let mut out = [PollFd::new(&out, PollFlags::empty())];
     loop {
         match poll(&mut out, None) {

@@ -1,4 +1,4 @@
-//! `blkin`: looks at traces and at the health of tracing.
+//! `blkin`: shows traces, and whether tracing works.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -25,21 +25,21 @@ use clap_complete::Shell;
 const AFTER_HELP: &str = "\
 Examples:
   blkin doctor                             does tracing work here, and was anything lost?
-  blkin traces --service osd.0             the newest requests that passed osd.0
+  blkin traces --service osd.0             the newest requests that passed through osd.0
   blkin traces --slowest --lookback 10m    the slowest requests of the last ten minutes
-  blkin traces --slowest --lookback 10m --end 2026-11-20T03:10Z    and of those before that
-  blkin trace 4f2a90c17d3e8b55             one request, drawn
+  blkin traces --slowest --lookback 10m --end 2026-11-20T03:10Z    the slowest in the ten minutes before that time
+  blkin trace 4f2a90c17d3e8b55             one request, drawn as a waterfall
   blkin stats 'Write begins' 'Span ended'  how long journal and store take, by daemon
-  blkin set --label ceph-osd --rate 100    trace one of a hundred of its requests from now on
+  blkin set --label ceph-osd --rate 100    from now on trace one in a hundred of its requests
 
 Exit codes:
-  0  well; also if a list is empty, or `recover` reads but a part of a damaged or cut file
-  1  failed; (trace) no such trace, (set --pid, snapshot) no such program, (recover) nothing in the
-     file can be read, (ledger) it does not balance or a daemon is missing in it, (doctor) tracing
-     does not work, (live) nobody was reached, or --no-reconnect and the stream ended
+  0  success; also if a list is empty, or if `recover` could read only part of a damaged or truncated file
+  1  failure; (trace) no such trace, (set --pid, snapshot) no such program, (recover) nothing in the
+     file can be read, (ledger) it does not balance or a daemon could not be read, (doctor) tracing
+     does not work, (live) nothing answered, or the stream ended with --no-reconnect
   2  wrong usage";
 
-/// Look at traces of BlkKin, and at the health of tracing on this machine.
+/// Show BlkKin's traces, and whether tracing works on this machine.
 #[derive(Parser)]
 #[command(name = "blkin", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 struct Arguments {
@@ -50,7 +50,8 @@ struct Arguments {
     json: bool,
 }
 
-/// Of the commands that ask one: others neither list it nor fail by what the environment says of it.
+/// The option of the commands that query a collector. The other commands do not list it, and do not fail if the environment
+/// variable has a bad value.
 #[derive(Args)]
 struct Collector {
     /// The collector (or any Zipkin server) to read from
@@ -72,7 +73,7 @@ impl Collector {
     }
 }
 
-/// Of the commands that ask what a Zipkin server does not answer.
+/// The same option for commands whose queries a Zipkin server does not answer.
 fn ours(collector: Arg) -> Arg {
     collector.help("The collector to read from")
 }
@@ -97,7 +98,7 @@ enum Command {
         #[command(flatten)]
         collector: Collector,
     },
-    /// Average, median and longest time between two annotations of a span, by service: journaling time of each daemon
+    /// Average, median and longest time between two annotations of a span, by service, such as each daemon's journaling time
     #[command(after_help = stats::NOTE, mut_arg("collector", ours))]
     Stats {
         #[command(flatten)]
@@ -105,7 +106,7 @@ enum Command {
         #[command(flatten)]
         collector: Collector,
     },
-    /// Print spans as they arrive at a collector or relay (--collector names it), also after its restart
+    /// Print spans as they arrive at a collector or relay (named by --collector); reconnects after a restart
     #[command(mut_arg("collector", |argument| argument.help("The collector or relay to read from")))]
     Live {
         #[command(flatten)]
@@ -113,27 +114,27 @@ enum Command {
         #[command(flatten)]
         collector: Collector,
     },
-    /// List what the collector rejected of late, and why
+    /// List what the collector rejected recently, and why
     #[command(mut_arg("collector", ours))]
     Rejects {
-        /// How many to list, at most the 256 that the collector keeps
+        /// How many to list; the collector keeps the last 256
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
         limit: u16,
         #[command(flatten)]
         collector: Collector,
     },
-    /// Copy what the rings of programs hold now into a file, also of a flight recorder whose program has crashed
+    /// Copy the present contents of programs' rings into a file; works for a flight recorder whose program has crashed
     #[command(after_help = snapshot::NOTE)]
     Snapshot(SnapshotArguments),
     /// Print the annotations in a file of `blkin snapshot`, or in a copy of a program's memory
     #[command(after_help = recover::NOTE)]
     Recover {
-        /// The file; - is the standard input
+        /// The file; - for standard input
         file: PathBuf,
     },
     /// Print the ledger: where each annotation went, and whether every equation holds
     Ledger {
-        /// consumerd's metrics
+        /// Address of consumerd's metrics
         #[arg(
             long,
             value_name = "URL",
@@ -147,16 +148,16 @@ enum Command {
         relays: Relays,
         #[command(flatten)]
         collector: Collector,
-        /// Wait at most this long (500ms, 10s) until no annotation is on its way any more
+        /// Wait at most this long (500ms, 10s) until no annotation is in transit any more
         #[arg(long, value_name = "DURATION", default_value = "0", value_parser = units::parse_duration_us)]
         settle: u64,
     },
-    /// Change what programs record while they run: on or off, one of N requests, which levels
+    /// Change what running programs record: on or off, one in N requests, which levels
     #[command(after_help = set::EXAMPLES)]
     Set(set::SetArguments),
     /// Say whether tracing works on this machine and, if not, why and what to do; print the ledger
     Doctor {
-        /// consumerd's metrics and health
+        /// Address of consumerd's metrics and health
         #[arg(
             long,
             value_name = "URL",
@@ -166,7 +167,7 @@ enum Command {
             value_parser = parse_url
         )]
         consumerd: String,
-        /// consumerd's socket; unless it is named, that of BLKIN_SOCKET
+        /// consumerd's socket; if not given, the one in BLKIN_SOCKET
         #[arg(long, value_name = "PATH", default_value_os_t = offers(std::env::var_os("BLKIN_SOCKET")))]
         socket: PathBuf,
         #[command(flatten)]
@@ -174,15 +175,15 @@ enum Command {
         #[command(flatten)]
         collector: Collector,
     },
-    // clap's own takes no --help, which every other command has.
-    /// Say all of a command, or which commands there are
+    // clap's own `help` does not accept --help, as every other command does.
+    /// Print the full help of a command, or the list of commands
     Help {
         /// The command
         command: Option<String>,
     },
-    /// Print a script by which a shell completes commands and options
+    /// Print a script that makes a shell complete commands and options
     #[command(after_help = "\
-An installation brings those of bash, zsh and fish along. To load one into the shell at hand:
+scripts/install installs those for bash, zsh and fish. To load one into the current shell:
   source <(blkin completion bash)
   blkin completion fish | source")]
     Completion {
@@ -191,10 +192,10 @@ An installation brings those of bash, zsh and fish along. To load one into the s
     },
 }
 
-/// Nobody but the user knows which relays there are on the way: consumerd knows its upstream by its Scribe port.
+/// Only the user knows which relays lie on the way: consumerd knows only the Scribe port of its upstream.
 #[derive(Args)]
 struct Relays {
-    /// The metrics of a relay between consumerd and the collector; once for each
+    /// Address of the metrics of a relay between consumerd and the collector; may be repeated
     #[arg(
         long,
         value_name = "URL",
@@ -226,7 +227,7 @@ struct TracesArguments {
     /// Only traces with a span that took at least this long (250us, 10ms, 1.5s)
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     min_duration: Option<u64>,
-    /// No later ones than those that began then: 2h (ago), 2026-11-20 (00:00 UTC), 2026-11-20T19:52:00+01:00, or
+    /// Only traces that began at or before this time: 2h (ago), 2026-11-20 (00:00 UTC), 2026-11-20T19:52:00+01:00, or
     /// milliseconds since 1970 [default: now]
     #[arg(long, value_name = "WHEN", value_parser = moments::parse)]
     end: Option<u64>,
@@ -236,7 +237,7 @@ struct TracesArguments {
     /// How many traces to list
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
-    /// Those with the longest spans (of --service, if given), the longest first, instead of the newest; at most 500
+    /// List the traces with the longest spans (of --service, if given), longest first, instead of the newest; at most 500
     #[arg(long)]
     slowest: bool,
 }
@@ -250,7 +251,7 @@ fn main() -> ExitCode {
     match ran {
         Ok(code) => code,
         Err(error) => {
-            // Others may have a word in it.
+            // The message may quote text that other programs wrote.
             tell(&format!("blkin: {}\n", safe(&format!("{error:#}"))));
             ExitCode::FAILURE
         }
@@ -277,7 +278,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Completion { shell } => complete(*shell)?,
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout_or(MOST_COLUMNS))?)?,
         Command::Doctor { consumerd, socket, relays, collector } => {
-            // It has advice of its own for whom it does not reach.
+            // The doctor gives its own advice on daemons that it does not reach.
             let [consumerd, collector] = [consumerd, &collector.url].map(|url| Client::new(url));
             let relays = relays.clients().collect();
             return examine(doctor::Places { socket: socket.clone(), consumerd, relays, collector }, json);
@@ -286,7 +287,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What clap says instead of a command: a help, which has to come out, or wrong usage, which ends the process.
+/// Prints what clap returned instead of a command: help text, whose printing may fail, or a usage error, which ends the process.
 fn say(said: &clap::Error) -> Result<()> {
     if said.use_stderr() {
         said.exit();
@@ -294,7 +295,7 @@ fn say(said: &clap::Error) -> Result<()> {
     written(said.print().and_then(|()| std::io::stdout().flush()))
 }
 
-/// As `blkin COMMAND --help` says it.
+/// Prints what `blkin COMMAND --help` prints.
 fn help(command: Option<&str>) -> Result<()> {
     let words = ["blkin"].into_iter().chain(command).chain(["--help"]);
     Arguments::try_parse_from(words).map_or_else(|said| say(&said), |_| Ok(()))
@@ -337,7 +338,7 @@ fn measured_nothing(found: &stats::Stats, wanted: &StatsArguments, collector: &C
 fn take_snapshot(wanted: &SnapshotArguments, json: bool) -> Result<()> {
     ensure!(
         !json || !wanted.goes_to_stdout(),
-        "--json goes to the standard output, as what is saved does by -o -"
+        "--json and -o - both write to standard output: save to a file, or leave --json out"
     );
     let written = snapshot::run(wanted)?;
     if json {
@@ -350,7 +351,7 @@ fn take_snapshot(wanted: &SnapshotArguments, json: bool) -> Result<()> {
 fn print_saved(file: &Path, json: bool) -> Result<()> {
     let recovery = recover::recover(file)?;
     tell(&recovery.summary);
-    // Not put together first: there may be gigabytes of it.
+    // Written one by one: the whole text may be gigabytes.
     let mut out = BufWriter::new(std::io::stdout().lock());
     let write = if json { recover::write_json } else { recover::write_text };
     let mut annotations = recovery.annotations.iter();
@@ -374,7 +375,7 @@ fn code(is_well: bool) -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Says that there is nothing to print, where scripts do not take it for something.
+/// Says on standard error that there is nothing to print, so that scripts do not take the sentence for a result.
 fn nothing(what: &str, collector: &Client) -> Result<()> {
     tell(&format!("{what} ({})\n", collector.base()));
     Ok(())
@@ -410,7 +411,7 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
     Ok(())
 }
 
-/// What clap says of wrong usage of a command that it cannot see as such.
+/// A usage error in clap's form, for what clap itself cannot detect.
 fn wrong(command: &str, what: impl std::fmt::Display) -> clap::Error {
     let mut blkin = Arguments::command();
     blkin.build();
@@ -427,23 +428,23 @@ fn draw(collector: &Client, id: &str, short: bool, json: bool) -> Result<()> {
     put(&if json { json::pretty(&spans)? } else { waterfall::draw(&spans, view) })?;
     if let Some(key) = partial {
         let base = collector.base();
-        tell(&format!("spans are missing here: the trace has more than {key} of {base} allows\n"));
+        tell(&format!("spans are missing here: the trace is larger than {key} of {base} allows\n"));
     }
     Ok(())
 }
 
-/// Says something to people. Nobody may listen any more: the exit code tells it too.
+/// Writes to standard error. If nobody reads it any more, the exit code still tells the outcome.
 fn tell(text: &str) {
     let _unsaid = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Writes to the standard output.
+/// Writes to standard output.
 fn put(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What became of the standard output; a reader that went away (`| head`) is no error.
+/// The outcome of writing to standard output; a reader that went away (`| head`) is not an error.
 fn written(result: std::io::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// One sample: a name, its labels and a whole number (the ledger knows no other).
+/// One sample: a name, its labels and a whole number (the ledger has no others).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// Metric name.
@@ -20,7 +20,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Reads the text; lines that are no samples with whole values are passed over, and those with which all would have no sum.
+    /// Parses the text. Lines that are not samples with whole numbers are skipped, and so are those with which the sum of all values
+    /// would overflow.
     pub fn parse(text: &str) -> Metrics {
         let mut left = MOST_TOGETHER;
         let fits = |sample: &Sample| {
@@ -30,12 +31,12 @@ impl Metrics {
         Metrics { samples: text.lines().filter_map(sample).filter(fits).collect() }
     }
 
-    /// Whether a metric of that name is there at all.
+    /// Whether there is a metric of that name.
     pub fn has(&self, name: &str) -> bool {
         self.samples.iter().any(|sample| sample.name == name)
     }
 
-    /// The samples of `name` that carry all of `labels`.
+    /// The samples of `name` that have all of `labels`.
     pub fn select<'a>(
         &'a self,
         name: &'a str,
@@ -47,12 +48,13 @@ impl Metrics {
         self.samples.iter().filter(move |sample| sample.name == name && carries(sample))
     }
 
-    /// The sum of those samples, 0 when there are none.
+    /// The sum of those samples, 0 if there are none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> i64 {
         self.select(name, labels).map(|sample| sample.value).sum()
     }
 
-    /// The samples that carry a label, by its value: whoever asks about each value in turn looks through its own alone.
+    /// The samples that have a label, grouped by its value: a caller that asks about each value in turn then searches only the samples
+    /// of that value.
     pub fn by(&self, label: &str) -> BTreeMap<&str, Metrics> {
         let mut by: BTreeMap<&str, Metrics> = BTreeMap::new();
         for sample in &self.samples {
@@ -87,9 +89,9 @@ fn sample(line: &str) -> Option<Sample> {
     Some(Sample { name: name.to_owned(), labels, value: whole(value)? })
 }
 
-/// Larger ones are no counts.
+/// Values above this are not counts.
 const MOST: u64 = 1 << f64::MANTISSA_DIGITS;
-/// All figures of an answer, which may have any number of them, come to no more: a hundred answers have a sum.
+/// Largest sum of all values of one answer, however many it has, so that a hundred answers can be added without overflow.
 const MOST_TOGETHER: u64 = MOST << 3;
 
 fn whole(text: &str) -> Option<i64> {
@@ -100,7 +102,7 @@ fn whole(text: &str) -> Option<i64> {
     value.filter(|value| value.unsigned_abs() < MOST)
 }
 
-/// `key="value",…}`: the labels and what follows the brace.
+/// Parses `key="value",…}`: returns the labels and the text after the brace.
 fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     loop {

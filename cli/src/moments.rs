@@ -1,4 +1,4 @@
-//! Moments as people write and read them.
+//! Points in time as people write and read them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ pub fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
-/// A moment in UTC, to the microsecond: `2026-11-20 19:52:00.175031 UTC`. What is negative was before 1970.
+/// A moment in UTC, to the microsecond: `2026-11-20 19:52:00.175031 UTC`. Negative values lie before 1970.
 pub fn moment(since_epoch_us: impl Into<i128>) -> String {
     let since_epoch_us = since_epoch_us.into();
     let (seconds, micros) = (since_epoch_us.div_euclid(1_000_000), since_epoch_us.rem_euclid(1_000_000));
@@ -32,11 +32,11 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// Digits of milliseconds since 1970, from 2001 to 2286. With fewer they are seconds, with more microseconds, as `start_us` is
-/// of `blkin traces --json`: taken for milliseconds they would be a time of which there is nothing.
+/// Digits of milliseconds since 1970, for the years 2001 to 2286. Fewer digits are probably seconds, and more microseconds, such as
+/// `start_us` in `blkin traces --json`: taken for milliseconds they would name a time without any traces.
 const MILLISECONDS_DIGITS: usize = 13;
 
-/// Reads a moment, as the command line has it.
+/// Parses a moment on the command line.
 ///
 /// # Errors
 /// As [`parse_moment_us`].
@@ -44,11 +44,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
     parse_moment_us(text, now_us())
 }
 
-/// Reads a moment: how long ago it was (`2h`), a date, which means 00:00 UTC (`2026-11-20`), a date and a time with its zone
-/// (`2026-11-20 19:52 UTC`, `2026-11-20T20:52:00.5+01:00`), or milliseconds since 1970. In microseconds since then.
+/// Parses a moment: how long ago it was (`2h`), a date, which means 00:00 UTC (`2026-11-20`), a date and a time with its zone
+/// (`2026-11-20 19:52 UTC`, `2026-11-20T20:52:00.5+01:00`), or milliseconds since 1970. Returns microseconds since 1970.
 ///
 /// # Errors
-/// A sentence that says which forms are read.
+/// A sentence that lists the accepted forms.
 pub fn parse_moment_us(text: &str, now_us: u64) -> Result<u64, String> {
     if let Some(milliseconds) = text.parse::<u64>().ok().filter(|_| text.len() == MILLISECONDS_DIGITS) {
         return Ok(milliseconds.saturating_mul(1_000));
@@ -79,7 +79,7 @@ fn parse_date_us(text: &str) -> Option<u64> {
     u64::try_from(seconds).ok().filter(|_| in_time)?.checked_mul(1_000_000)?.checked_add(micros)
 }
 
-/// Reads the date of an answer by HTTP, `Fri, 20 Nov 2026 19:52:00 GMT`, in microseconds since 1970.
+/// Parses the date of an HTTP answer, `Fri, 20 Nov 2026 19:52:00 GMT`; returns microseconds since 1970.
 pub(crate) fn parse_http_us(text: &str) -> Option<u64> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let [_, day, month, year, time, "GMT"] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
@@ -93,7 +93,7 @@ fn parse_day(date: &str) -> Option<i64> {
     days_of(year, month, day)
 }
 
-/// What stands before the zone, and how many seconds this is ahead of UTC.
+/// The text before the zone, and how many seconds the zone is ahead of UTC.
 fn zone(text: &str) -> Option<(&str, i64)> {
     if let Some(local) = text.strip_suffix(['Z', 'z']).or_else(|| text.strip_suffix("UTC")) {
         return Some((local.trim_end(), 0));
@@ -115,7 +115,7 @@ fn number(text: &str) -> Option<i64> {
     digits(text).filter(|text| text.len() <= 4)?.parse().ok()
 }
 
-/// The same, if it consists of digits.
+/// The same text, if it consists of digits only.
 fn digits(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
 }

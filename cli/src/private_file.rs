@@ -1,5 +1,5 @@
-//! A file that only its owner may read, which gets its name when it is whole: a full disk, or Ctrl-C, leaves what was
-//! there before and nothing beside it.
+//! A file that only its owner may read, and that gets its name only when it is complete: a full disk, or Ctrl-C, leaves an older
+//! file as it was and nothing beside it.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -15,21 +15,21 @@ use tempfile::{NamedTempFile, TempPath};
 /// A file that is being written.
 pub(crate) struct PrivateFile {
     to: To,
-    /// Where it will be, behind all links.
+    /// Where it will be, with all links resolved.
     place: PathBuf,
 }
 
 enum To {
-    /// A pipe, a device or a descriptor: what has no place beside it, or does not want it.
+    /// Written directly: a pipe, a device or a descriptor, beside which no file can or should be made.
     Itself(File),
-    /// A file of the folder of the place, which may be taken by an older one.
+    /// A new file in the same folder, where an older one may have the name.
     Beside { part: Part, is_taken: bool },
 }
 
-/// What is not whole yet.
+/// A file that is not complete yet.
 struct Part {
     file: File,
-    /// Of a file system that gives no file without a name. Such a file stays when the process is killed.
+    /// On a file system without nameless files (`O_TMPFILE`). Such a file stays when the process is killed.
     name: Option<TempPath>,
 }
 
@@ -50,9 +50,9 @@ impl Part {
         Ok(Part { file, name: Some(name) })
     }
 
-    /// All of it is on disk, under a name beside `place` that nobody guesses.
+    /// Syncs the file to disk, and gives it an unguessable name beside `place`.
     fn named(self, place: &Path) -> Result<TempPath> {
-        // Some file systems tell only then that there was no room.
+        // Some file systems report only here that there was no room.
         self.file.sync_all()?;
         if let Some(name) = self.name {
             return Ok(name);
@@ -69,8 +69,8 @@ impl PrivateFile {
         PrivateFile::begun(path).with_context(|| format!("failed to write {}", path.display()))
     }
 
-    /// The standard output as it is: behind what is in it already, also where it is a socket, as of a command over ssh, or a file
-    /// that its user opened before sudo.
+    /// Standard output as it is: data is appended to what is already there. It may also be a socket, as of a command over ssh, or a
+    /// file that the user opened before sudo.
     pub(crate) fn stdout() -> Result<PrivateFile> {
         let place = PathBuf::from("/dev/stdout");
         let open =
@@ -80,7 +80,7 @@ impl PrivateFile {
 
     fn begun(path: &Path) -> Result<PrivateFile> {
         let is_link = is_trusted_link(path)?;
-        // A link that appears meanwhile is somebody else's.
+        // A link that appears in the meantime is somebody else's, and is not followed.
         let follow = if is_link { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = follow.bits().cast_signed();
         let is_taken = match OpenOptions::new().write(true).custom_flags(flags).open(path) {
@@ -110,7 +110,7 @@ impl PrivateFile {
         Ok(PrivateFile { to: To::Itself(there), place: path.to_owned() })
     }
 
-    /// Writes all that comes, and says how much that was.
+    /// Writes all data from the reader, and returns the number of bytes.
     pub(crate) fn write(&mut self, from: &mut impl Read) -> Result<u64> {
         let file = match &mut self.to {
             To::Itself(file) => file,
@@ -119,13 +119,13 @@ impl PrivateFile {
         io::copy(from, file).with_context(|| format!("failed to write {}", self.place.display()))
     }
 
-    /// It is whole: puts it into its place, and says whether another file was there, which is gone.
+    /// The file is complete: moves it to its place, and returns whether it replaced an older file.
     pub(crate) fn finish(self) -> Result<bool> {
         let To::Beside { part, is_taken } = self.to else { return Ok(false) };
         let context = || format!("failed to write {}", self.place.display());
         match part.named(&self.place).with_context(context)?.persist(&self.place) {
             Ok(()) => Ok(is_taken),
-            // It may be the only copy of what a program that crashed has recorded.
+            // It may be the only copy of what a crashed program recorded.
             Err(failed) => {
                 let part = failed.path.keep()?;
                 Err(failed.error).with_context(|| format!("{}, but {}", context(), part.display()))
@@ -133,7 +133,7 @@ impl PrivateFile {
         }
     }
 
-    /// It is but a part: puts it into its place, or says where it is beside an older file, which stays.
+    /// The file is incomplete: moves it to its place, or, if an older file is there, keeps that and returns where the new one is.
     pub(crate) fn keep_part(self) -> Result<Option<PathBuf>> {
         match self.to {
             To::Beside { part, is_taken: true } => Ok(Some(part.named(&self.place)?.keep()?)),
@@ -142,7 +142,7 @@ impl PrivateFile {
     }
 }
 
-/// Makes something beside `place`, under a name that nobody guesses.
+/// Makes a file beside `place`, under an unguessable name.
 fn beside<R>(place: &Path, make: impl FnMut(&Path) -> io::Result<R>) -> Result<NamedTempFile<R>> {
     let (mut prefix, folder) = (name_of(place)?.to_owned(), folder_of(place));
     prefix.push(".");
@@ -158,8 +158,8 @@ fn folder_of(place: &Path) -> &Path {
     place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether it is a file; one that somebody else owns is refused, and so is his named pipe. In a folder like /tmp it may lie there
-/// for that reason.
+/// Whether it is a regular file. A file or named pipe that another user owns is refused: in a folder like /tmp it may have been put
+/// there as a trap.
 fn check_owner(there: &File, is_descriptor: bool) -> Result<bool> {
     let before = there.metadata()?;
     let is_named_pipe = before.file_type().is_fifo() && !is_descriptor;
@@ -169,7 +169,7 @@ fn check_owner(there: &File, is_descriptor: bool) -> Result<bool> {
     Ok(before.is_file())
 }
 
-/// Whether a link is at `path`. One that another user made is refused, for it may lead to what only root may write.
+/// Whether `path` is a link. One that another user made is refused, for it may lead to a file that only root may write.
 fn is_trusted_link(path: &Path) -> Result<bool> {
     let Ok(link) = path.symlink_metadata() else { return Ok(false) };
     if link.is_symlink() && link.uid() != 0 {
@@ -180,13 +180,13 @@ fn is_trusted_link(path: &Path) -> Result<bool> {
 
 fn refuse_of_another(there: &Metadata) -> Result<()> {
     if there.uid() != rustix::process::geteuid().as_raw() {
-        bail!("it is there already and belongs to user {}: name another with --output", there.uid());
+        bail!("it already exists and belongs to user {}: name another file with --output", there.uid());
     }
     Ok(())
 }
 
-/// Whether the path is one of this process's descriptors, like /dev/stdout: who reads it has the file that is open there,
-/// not the one that would take its name.
+/// Whether the path is one of this process's descriptors, like /dev/stdout: its reader has the open file, not one that would take
+/// its name.
 fn is_descriptor(path: &Path) -> bool {
     let link = path.read_link().unwrap_or_default();
     [path, &link].iter().any(|path| {

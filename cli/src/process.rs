@@ -1,12 +1,12 @@
-//! What /proc says of a process.
+//! What /proc says about a process.
 
 use std::{fs, io};
 
-/// A file in its folder. Names in it, its own and those of files that it maps, are of any bytes, and what is no text of them is
-/// shown as U+FFFD: the kernel keeps 15 bytes of its own, which may end within a character.
+/// The text of a file in the process's folder. The names in it (of the process, and of files that it maps) may contain any bytes;
+/// those that are not UTF-8 become U+FFFD. The kernel cuts a process's name after 15 bytes, perhaps within a character.
 ///
 /// # Errors
-/// Whatever the system says: it has ended, or may not be looked at.
+/// The error of the system: the process has ended, or may not be examined.
 pub(crate) fn text(pid: u32, file: &str) -> io::Result<String> {
     let bytes = fs::read(format!("/proc/{pid}/{file}"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -1,4 +1,4 @@
-//! Annotations out of saved segments (`blkin snapshot`), and out of copies of a program's memory.
+//! `blkin recover`: annotations from saved segments (`blkin snapshot`), and from copies of a program's memory.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,20 +22,20 @@ use crate::units;
 /// Syslog's names of levels.
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
-/// One annotation as it is printed. There may be millions: texts that many of them have are kept once.
+/// One annotation as it is printed. There may be millions, so texts that many of them share are kept once.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recovered {
-    /// Nanoseconds since 1970, when that is known.
+    /// Nanoseconds since 1970, if known.
     pub time_ns: Option<i64>,
-    /// The time is its own; else it is that of the event before it in its ring.
+    /// Whether the time is its own; otherwise it is that of the event before it in its ring.
     pub is_own_time: bool,
     /// Name of the program.
     pub program: Rc<str>,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Ring.
+    /// Number of the ring.
     pub slot: u32,
-    /// Number in its ring (mod 2^28).
+    /// Sequence number in its ring (mod 2^28).
     pub ordinal: u64,
     /// Trace id.
     #[serde(serialize_with = "hexadecimal")]
@@ -57,7 +57,7 @@ pub struct Recovered {
     pub level: &'static str,
     /// The event, or the key.
     pub key: Rc<str>,
-    /// What the key says.
+    /// The value of the key; none for an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<serde_json::Value>,
 }
@@ -72,19 +72,19 @@ fn is_none(id: &u64) -> bool {
     *id == 0
 }
 
-/// What became of a file.
+/// What was recovered from a file.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
-    /// In the order of time; what has none comes last.
+    /// The annotations by time; those without a time come last.
     pub annotations: Vec<Recovered>,
-    /// For people: a line for each program and each thing that is wrong with the file.
+    /// Text to print: a line for each program and for each defect of the file.
     pub summary: String,
 }
 
-/// Reads a file; `-` is the standard input.
+/// Reads a file; `-` is standard input.
 ///
 /// # Errors
-/// When it cannot be read, or nothing in it is a saved segment.
+/// When it cannot be read, or contains no saved segment.
 pub fn recover(path: &Path) -> Result<Recovery> {
     let (path, opened) = match path.to_str() {
         Some("-") => (Path::new("/dev/stdin"), io::stdin().as_fd().try_clone_to_owned().map(File::from)),
@@ -95,23 +95,25 @@ pub fn recover(path: &Path) -> Result<Recovery> {
     let bytes = opened.with_context(context)?.take(MAX_FILE_BYTES).read_to_end(&mut file);
     let bytes = bytes.with_context(context)? as u64;
     let reading = saved::read(&file);
-    // What was found is a copy, and there is more to hold.
+    // What was found is a copy: this frees the memory of the file.
     drop(file);
     let mut recovery = of_reading(reading)
         .with_context(|| format!("nothing in the {bytes} bytes of {} can be read", path.display()))?;
     if bytes == MAX_FILE_BYTES {
-        let _ = writeln!(recovery.summary, "the file is longer than 1 GiB; what follows was not read");
+        let _ = writeln!(recovery.summary, "the file is longer than 1 GiB; the rest was not read");
     }
     Ok(recovery)
 }
 
-/// The annotations of what was found in a file.
+/// The annotations in what was read from a file.
 fn of_reading(mut reading: Reading) -> Result<Recovery> {
     match reading.programs.is_empty() {
         true if reading.of_other_versions > 0 => {
-            bail!("it is of another version: read it by the `blkin` of the version that took it")
+            bail!("it was written by another version: use the `blkin` of the version that took the snapshot")
         }
-        true if reading.is_cut => bail!("it begins like a saved segment, and ends too early: it was cut"),
+        true if reading.is_cut => {
+            bail!("it begins like a saved segment, but ends too early: it was truncated")
+        }
         true => bail!("it is neither a saved segment nor a copy of one"),
         false => {}
     }
@@ -127,13 +129,13 @@ fn of_reading(mut reading: Reading) -> Result<Recovery> {
         summarize(&program, count, unreadable, is_foreign, &mut recovery.summary);
     }
     damage(&reading, &mut recovery.summary);
-    // Stable: what has the same time keeps the order of its ring. By keys of their own, for whole annotations would be sorted
-    // with room for half of them beside.
+    // A stable sort: annotations of the same time keep the order of their ring. Keys are sorted, not annotations: a stable sort needs
+    // a buffer for half of its elements.
     recovery.annotations.sort_by_cached_key(|annotation| annotation.time_ns.unwrap_or(i64::MAX));
     Ok(recovery)
 }
 
-/// What a program is called; of some nobody knows.
+/// The name of a program, which is not always known.
 fn label(program: &Saved) -> &str {
     match program.identity.label.as_str() {
         "" => "program",
@@ -148,13 +150,13 @@ fn summarize(program: &Saved, count: Count, unreadable: u64, is_foreign: bool, o
         let _ = write!(out, " on {}", safe(&of.host));
     }
     let read = units::counted(count.read - unreadable, "annotation");
-    let _ = write!(out, ": {read}, {} spoilt, {} missing", count.invalid + unreadable, count.missing);
+    let _ = write!(out, ": {read}, {} corrupt, {} missing", count.invalid + unreadable, count.missing);
     let state = if of.ended { "; it had ended" } else { "" };
     let _ = writeln!(out, "{state}");
     if is_foreign {
         let _ = writeln!(
             out,
-            "  its clock is not this machine's of today: no times, the order is that of each ring"
+            "  its clock is not that of this machine since its last boot: times are unknown, the order is that of each ring"
         );
     }
 }
@@ -179,7 +181,7 @@ fn damage(reading: &Reading, out: &mut String) {
         let _ = writeln!(out, "{number} {}", if *number == 1 { one } else { many });
     }
     if reading.is_cut {
-        let _ = writeln!(out, "the file ends too early: it was cut{}", left_out(reading.cut_bytes));
+        let _ = writeln!(out, "the file ends too early: it was truncated{}", left_out(reading.cut_bytes));
     }
 }
 
@@ -192,7 +194,7 @@ fn left_out(cut_bytes: u64) -> String {
     }
 }
 
-/// Texts of one program, each of those that records refer to by its number once.
+/// The texts of one program. A text that records refer to by number is kept once.
 struct Texts<'a> {
     program: &'a Saved,
     label: Rc<str>,
@@ -271,12 +273,12 @@ impl From<Endpoint> for Place {
     }
 }
 
-/// What `blkin recover --help` says of its lines.
+/// What `blkin recover --help` says about its output.
 pub const NOTE: &str = "\
-A line for each annotation: when, program, service, span, ids of trace and span, severity, and what was \
-recorded. A key has no time of its own: ~ stands before that of the event before it in its ring.";
+Prints a line for each annotation: time, program, service, span, ids of trace and span, severity, and what was \
+recorded. A key has no time of its own: it is shown with the time of the event before it in its ring, marked by ~.";
 
-/// Writes a line for people: time of day (`~` before one that is not its own), program, service, span, ids, what happened.
+/// Writes one line of text: time (after `~` if it is not its own), program, service, span, ids, severity, what was recorded.
 ///
 /// # Errors
 /// When `out` cannot be written.

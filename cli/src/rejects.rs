@@ -1,4 +1,4 @@
-//! What the collector rejected of late, and why.
+//! `blkin rejects`: what the collector rejected recently, and why.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,12 +10,12 @@ use crate::http::Client;
 use crate::terminal::{Colour, Style, cut, fit, fitting, safe, width, wrapped};
 use crate::units;
 
-/// The collector's answer. What has no counts is something else's.
+/// The collector's answer. An answer without counts is not from a collector.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Rejects {
     /// Transport → cause → how many since the collector started.
     pub counts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// The latest ones, newest first.
+    /// The latest rejected entries, newest first.
     #[serde(default)]
     pub recent: Vec<Reject>,
 }
@@ -27,15 +27,15 @@ impl Rejects {
     }
 }
 
-/// One entry that was rejected.
+/// One rejected entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Reject {
     /// When, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The road it came by.
+    /// The transport by which it arrived.
     pub transport: String,
-    /// Who sent it, if the collector knows.
+    /// The sender, if the collector knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// The cause under which it is counted.
@@ -47,7 +47,7 @@ pub struct Reject {
 /// Asks the collector for the counts and the latest `limit` rejects.
 ///
 /// # Errors
-/// When it cannot be reached, or is a Zipkin server, which does not tell.
+/// When it cannot be reached, or is a Zipkin server, which does not list rejects.
 pub fn fetch(collector: &Client, limit: usize) -> Result<Rejects> {
     let body = collector.get_ok("/api/blkin/rejects", &[])?;
     let mut rejects: Rejects = serde_json::from_str(&body).with_context(|| collector.strange("rejects"))?;
@@ -55,10 +55,10 @@ pub fn fetch(collector: &Client, limit: usize) -> Result<Rejects> {
     Ok(rejects)
 }
 
-/// Columns of when, by what road, from whom and why something was rejected.
+/// Widths of the columns for time, transport, sender and cause.
 const WIDTHS: [usize; 4] = [11, 9, 21, 16];
 
-/// The rejects as a table, then the counts. A reason that has no room beside the rest stands below it.
+/// The rejects as a table, then the counts. A reason for which a line has no room is printed below it.
 pub fn table(rejects: &Rejects, now_us: u64, style: Style) -> String {
     let shown = fitting(&WIDTHS, style.columns);
     let line = |when: &str, others: [&str; 3]| {

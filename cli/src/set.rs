@@ -1,6 +1,6 @@
 //! `blkin set`: changes what programs record while they run, by asking this machine's consumerd.
 //!
-//! One line of JSON each way over a local socket; whose programs may be set, the daemon decides by the user who asks.
+//! One line of JSON each way over a local socket. The daemon decides by the user who asks which programs may be set.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -18,22 +18,23 @@ use crate::units;
 /// What `blkin set --help` ends with.
 pub const EXAMPLES: &str = "\
 Examples:
-  blkin set --show                               what is set, and what each program is told
-  blkin set --all --off                          nobody records anything
-  blkin set --label ceph-osd --on                but these do, also those started later
-  blkin set --pid 4711 --rate 100                it traces one of 100 requests that begin there
-  blkin set --label ceph-osd --level info        records of this severity, and of more severe ones
-  blkin set --label ceph-osd --levels err,debug  these levels and no others
-  blkin set --reset --pid 4711                   forget what was set for it
-  blkin set --reset                              all of it: programs do as their environment says
+  blkin set --show                               what is set, and what is in force for each program
+  blkin set --all --off                          no program records anything
+  blkin set --label ceph-osd --on                except programs of this name, also those started later
+  blkin set --pid 4711 --rate 100                this process traces one in 100 requests that begin there
+  blkin set --label ceph-osd --level info        record this severity and more severe ones
+  blkin set --label ceph-osd --levels err,debug  record these levels and no others
+  blkin set --reset --pid 4711                   forget what was set for this process
+  blkin set --reset                              forget everything: programs follow their environment again
 
-It is in force when the command returns. On or off, the rate and the levels are set one by one, and for each \
-the narrowest that was set wins: a process over a name, a name over all. What is set for a process ends with \
-it; the rest also holds for programs that start later, until it is reset or the machine starts anew. Root \
-and the daemon's user set all programs, others their own. Calls without a level are warnings. The name is \
-that of /proc/PID/comm, of which the kernel keeps 15 bytes: programs that begin alike have the same.";
+A change is in force when the command returns. On/off, rate and levels are set independently, and for each of \
+them the narrowest setting wins: that for a process over that for a name, that for a name over that for all. A \
+setting for a process ends with it; other settings also apply to programs that start later, until they are \
+reset or the machine reboots. Root and the daemon's user can set all programs, other users their own. Calls \
+without a level are warnings. NAME is the one in /proc/PID/comm, of which the kernel keeps 15 bytes: programs \
+whose names share their first 15 bytes cannot be told apart.";
 
-/// An answer may be this long: some hundred bytes for each program.
+/// Longest answer: a program takes some hundred bytes.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 /// The daemon answers in less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,25 +46,25 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct SetArguments {
     #[command(flatten)]
     target: Target,
-    /// Record
+    /// Record annotations
     #[arg(long, conflicts_with = "off")]
     on: bool,
     /// Record nothing
     #[arg(long)]
     off: bool,
-    /// Trace one of N requests that begin there
+    /// Trace one in N of the requests that begin there
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=i64::MAX as u64))]
     rate: Option<u64>,
     /// Record this level and more severe ones
     #[arg(long, value_name = "LEVEL", conflicts_with = "levels")]
     level: Option<Level>,
-    /// Record these levels, of those of --level, and no others
+    /// Record exactly these levels (names as for --level)
     #[arg(long, value_name = "LEVEL,...", value_delimiter = ',', hide_possible_values = true)]
     levels: Vec<Level>,
     /// Forget what was set for the target, or everything
     #[arg(long, conflicts_with_all = ["change", "show"])]
     reset: bool,
-    /// Show what is set and what each program is told
+    /// Show what is set, and what is in force for each program
     #[arg(long, conflicts_with_all = ["change", "target"])]
     show: bool,
     #[command(flatten)]
@@ -84,14 +85,14 @@ pub enum Level {
     /// Error
     #[value(alias = "error")]
     Err,
-    /// What annotations have unless said otherwise
+    /// The level of annotations that name none
     #[value(alias = "warn")]
     Warning,
     /// Normal but significant
     Notice,
     /// Informational
     Info,
-    /// For whoever debugs
+    /// For debugging
     Debug,
 }
 
@@ -115,7 +116,7 @@ struct Done {
 }
 
 impl Done {
-    /// Whether `user` sets his own programs alone: what he sets for a name or for all is then a rule of his.
+    /// Whether `user` can set only his own programs: what he sets for a name or for all then applies to his programs only.
     fn is_limited_to(&self, user: u32) -> bool {
         let of_many = |rule: &&Rule| !matches!(rule.target, RuleTarget::Pid(_));
         self.rules.iter().filter(of_many).any(|rule| rule.uid == Some(user))
@@ -149,18 +150,18 @@ struct Program {
     levels: Vec<String>,
 }
 
-/// Asks, and says what the daemon did.
+/// Sends the request, and returns the text to print about what the daemon did.
 ///
 /// # Errors
-/// When it cannot be reached, or refuses; the error has its words.
+/// When the daemon cannot be reached, or refuses; the error contains its reason.
 pub fn run(arguments: &SetArguments, json: bool, style: Style) -> Result<String> {
     told(arguments, &ask(&arguments.socket, &request(arguments))?, json, style)
 }
 
-/// What the daemon's answer says.
+/// The text to print for the daemon's answer.
 ///
 /// # Errors
-/// When it is a refusal, or none.
+/// When the answer is a refusal, or cannot be understood.
 pub fn told(arguments: &SetArguments, text: &str, json: bool, style: Style) -> Result<String> {
     let unreadable = || format!("failed to understand what {} answered", arguments.socket.path.display());
     let answer: Answer = serde_json::from_str(text).with_context(unreadable)?;
@@ -213,7 +214,7 @@ fn ask(socket: &ControlSocket, request: &Value) -> Result<String> {
     stream
         .take(MAX_ANSWER_BYTES)
         .read_to_string(&mut answer)
-        .context("consumerd does not answer; `blkin doctor` says how it is")?;
+        .context("consumerd does not answer; `blkin doctor` may say why")?;
     Ok(answer)
 }
 
@@ -233,7 +234,7 @@ fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
         if let Some(name) = arguments.target.cut_name() {
             let _ = writeln!(
                 out,
-                "The kernel keeps 15 bytes of a name: this holds for all that it names {name}."
+                "The kernel keeps 15 bytes of a name: this applies to all programs that it names {name}."
             );
         }
     }
@@ -288,7 +289,7 @@ fn rate(rate: u64) -> String {
     }
 }
 
-/// "all", "info and more severe", or each by name.
+/// "all", "info and more severe", or the names of the levels.
 fn levels(named: &[String]) -> String {
     let known = Level::value_variants();
     let least = named.len().checked_sub(1).and_then(|last| known.get(last));
@@ -301,7 +302,7 @@ fn levels(named: &[String]) -> String {
     }
 }
 
-/// Columns as wide as their widest entry, but for the last, which takes the room that is left and more lines if it must.
+/// A table whose columns are as wide as their widest entry, except the last, which takes the rest of the line and wraps if it must.
 fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], when_empty: &str, style: Style) -> String {
     if rows.is_empty() {
         return format!("  {when_empty}\n");

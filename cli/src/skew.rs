@@ -1,4 +1,5 @@
-//! How far two hosts' clocks are apart, by the two halves of a call: while nobody gives up, the server's lies within the client's.
+//! How far two hosts' clocks are apart, judged by the two halves of a call: unless the client gives up early, the server's half lies
+//! within the client's.
 
 use std::collections::HashMap;
 
@@ -6,15 +7,15 @@ use crate::span::Span;
 use crate::terminal::{cut, safe};
 use crate::units;
 
-/// What is less than this share of a drawing moves nothing in it that leads anybody astray.
+/// A smaller fraction of a drawing than this misleads nobody.
 const SHARE: u64 = 20;
-/// Nor is what one machine's clock may be wrong by.
+/// Nor does a difference that can occur on one machine.
 const LEAST_US: u64 = 100;
 /// Most columns of a service's name.
 const NAME_COLUMNS: usize = 40;
 
-/// The sentence of a drawing of so many microseconds in which a server's half lies outside its client's: whose clock differs most,
-/// and how far at least. None if none does, or not so far that it shows.
+/// A sentence for a drawing of that many microseconds in which a server's half lies outside its client's: which clock differs most,
+/// and by how much at least. None if no half does, or not so far that it shows.
 pub(crate) fn told(spans: &[Span], drawn_us: u64) -> Option<String> {
     let client_of: HashMap<&str, &Span> =
         spans.iter().filter(|span| is_client(span)).map(|span| (span.id.as_str(), span)).collect();
@@ -29,7 +30,7 @@ pub(crate) fn told(spans: &[Span], drawn_us: u64) -> Option<String> {
     let way = if most > 0 { "ahead of" } else { "behind" };
     let [client, server] = [client, server].map(|span| cut(&safe(span.service()), NAME_COLUMNS));
     Some(format!(
-        "the clock of {server} seems to be {far} {way} that of {client}: each span stands where its own has it"
+        "the clock of {server} seems to be {far} {way} that of {client}: each span is drawn by its own host's clock"
     ))
 }
 
@@ -37,8 +38,8 @@ fn is_client(span: &Span) -> bool {
     !span.shared && span.kind.as_deref() == Some("CLIENT")
 }
 
-/// How far the server's half is outside, behind its client's end or, below 0, before its begin. One that took longer than its client
-/// waited says nothing of clocks.
+/// How far the server's half lies outside: beyond its client's end, or, if negative, before its begin. A server that took longer than
+/// its client waited says nothing about clocks.
 fn apart_us(client: &Span, server: &Span) -> Option<i64> {
     let own = |span: &Span| Some((span.timestamp?, span.timestamp?.saturating_add(span.duration?)));
     let ((begin, end), (server_begin, server_end)) = (own(client)?, own(server)?);

@@ -1,7 +1,7 @@
 //! `blkin snapshot`: what the rings of programs hold now, in a file for `blkin recover`.
 //!
-//! consumerd holds the rings, also those of flight recorders whose programs have crashed, and answers on its control
-//! socket. Without it, root reads the rings of a live process through the descriptors in its /proc.
+//! consumerd holds the rings, also those of flight recorders whose programs have crashed, and sends their contents through its
+//! control socket. Without consumerd, root can read the rings of a live process through the descriptors in its /proc folder.
 
 use std::io::{self, ErrorKind, IsTerminal, Read};
 use std::os::fd::OwnedFd;
@@ -26,10 +26,10 @@ use crate::units;
 
 /// What `blkin snapshot --help` ends with.
 pub const NOTE: &str = "\
-Everybody gets the programs that he may read; the rings of a process that consumerd does not know are read by root \
-through /proc.";
+consumerd sends the rings of the programs that the asking user may read. If it does not know a process, root can still \
+read its rings through /proc.";
 
-const WITHOUT_CONSUMERD: &str = "without it, root takes a process by --pid";
+const WITHOUT_CONSUMERD: &str = "without consumerd, root can take a snapshot of one process by --pid";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What every saved segment begins with.
 const MAGIC: &[u8] = b"BLKSAVED";
@@ -43,18 +43,18 @@ pub struct SnapshotArguments {
     /// Only what was recorded this long before now (500ms, 5s, 1m), also if the program ended earlier
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     last: Option<u64>,
-    /// Where it goes; an existing file is replaced once all is there; - is the standard output
+    /// Where to write it; an existing file is replaced once the new one is complete; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "blkin.saved")]
     output: PathBuf,
     #[command(flatten)]
     socket: ControlSocket,
 }
 
-/// What names the standard output.
+/// The name that stands for standard output.
 const STDOUT: &str = "-";
 
 impl SnapshotArguments {
-    /// Whether what is saved goes where text would, too.
+    /// Whether the saved data goes to standard output, where text would go too.
     pub fn goes_to_stdout(&self) -> bool {
         self.output == Path::new(STDOUT)
     }
@@ -71,12 +71,12 @@ pub struct Written {
     pub file: PathBuf,
     /// Its size.
     pub bytes: u64,
-    /// Another file was there, which is gone.
+    /// Whether it replaced an older file.
     pub replaced: bool,
 }
 
 impl Written {
-    /// A line for people: where it is, and what to do with it.
+    /// A line to print: where the file is, and what to do with it.
     pub fn text(&self) -> String {
         if self.file == Path::new(STDOUT) {
             return format!("{} bytes; `blkin recover` prints what they hold\n", self.bytes);
@@ -90,31 +90,31 @@ impl Written {
 /// Takes the snapshot.
 ///
 /// # Errors
-/// When neither consumerd nor /proc gives it, or it cannot be written.
+/// When neither consumerd nor /proc provides the rings, or the file cannot be written.
 pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
     let is_shown = arguments.goes_to_stdout() && io::stdout().is_terminal();
-    ensure!(!is_shown, "what is saved is no text for a terminal: send it to a program or a file");
+    ensure!(!is_shown, "a snapshot is binary and would garble the terminal: send it to a file or a program");
     let refused = match ask(arguments) {
         Ok(written) => return written,
         Err(refused) => refused,
     };
     let Some(pid) = arguments.target.pid else { return Err(refused) };
     let file = of_process(pid, arguments.last).with_context(|| {
-        format!("consumerd does not give it ({refused:#}), and the process cannot be read")
+        format!("consumerd does not provide it ({refused:#}), and the process cannot be read")
     })?;
     let (output, bytes) = write_to(arguments, &mut &file[..])?;
     written(arguments, bytes, output)
 }
 
-/// What became of rings that were given: no other way to them mends a file that cannot be written.
+/// The outcome of writing rings that were received: if the file cannot be written, reading the rings in another way does not help.
 type Given = Result<Written>;
 
 /// Asks consumerd, and writes what it sends to the file.
 fn ask(arguments: &SnapshotArguments) -> Result<Given> {
-    // Who named a process gets it without consumerd.
+    // A process given by --pid can be read without consumerd.
     let without = arguments.target.pid.is_none().then_some(WITHOUT_CONSUMERD);
     let mut stream = arguments.socket.ask(&request(arguments), PATIENCE, without)?;
-    let silent = "consumerd does not answer; `blkin doctor` says how it is";
+    let silent = "consumerd does not answer; `blkin doctor` may say why";
     let mut start = Vec::new();
     (&mut stream).take(MAGIC.len() as u64).read_to_end(&mut start).context(silent)?;
     if start == MAGIC {
@@ -131,7 +131,7 @@ fn receive(arguments: &SnapshotArguments, from: impl Read) -> Result<Given> {
         Ok(begun) => begun,
         Err(error) => return Ok(Err(error)),
     };
-    // Who ends, or is killed, while he sends them cannot say so.
+    // A daemon that ends, or is killed, while it sends them cannot say so.
     if !saved::ends_whole(&rings.last) {
         bail!(broken_off(arguments.place(), &rings.cause(), output.keep_part()?));
     }
@@ -139,7 +139,7 @@ fn receive(arguments: &SnapshotArguments, from: impl Read) -> Result<Given> {
 }
 
 fn write_to(arguments: &SnapshotArguments, rings: &mut impl Read) -> Result<(PrivateFile, u64)> {
-    // Annotations may hold what is nobody else's business.
+    // Annotations may contain confidential data.
     let mut output =
         if arguments.goes_to_stdout() { PrivateFile::stdout()? } else { PrivateFile::at(&arguments.output)? };
     let bytes = output.write(rings)?;
@@ -150,14 +150,14 @@ fn written(arguments: &SnapshotArguments, bytes: u64, output: PrivateFile) -> Re
     Ok(Written { replaced: output.finish()?, file: arguments.output.clone(), bytes })
 }
 
-/// What is said of a part, which is `beside` the file if that is an older one.
+/// The error of a snapshot that arrived only in part. The part lies at `beside` if an older file was kept.
 fn broken_off(file: &Path, cause: &str, beside: Option<PathBuf>) -> String {
     let part = beside.as_deref().unwrap_or(file).display();
-    let stays = if beside.is_some() { format!("; {} is as it was", file.display()) } else { String::new() };
-    format!("consumerd broke off{cause}: {part} has but a part, which `blkin recover` reads{stays}")
+    let stays = if beside.is_some() { format!("; {} is unchanged", file.display()) } else { String::new() };
+    format!("consumerd broke off{cause}: {part} has only part of it, which `blkin recover` can read{stays}")
 }
 
-/// Why there is no snapshot. consumerd knows one sentence for every target that it finds no program of.
+/// Why there is no snapshot. consumerd's own sentence is the same for every target without a program, so another is used there.
 fn refusal(answer: &Value, target: &Target) -> String {
     let refused = &answer["refused"];
     match (refused["cause"].as_str(), refused["why"].as_str()) {
@@ -177,7 +177,7 @@ fn request(arguments: &SnapshotArguments) -> Value {
     json!({ "snapshot": snapshot })
 }
 
-/// Passes bytes on and keeps the last of them. Who breaks off has ended, however that shows.
+/// A reader that passes bytes on and keeps the last of them. A failed read counts as the end of the stream.
 struct Tail<R> {
     from: R,
     last: Vec<u8>,
@@ -224,18 +224,18 @@ fn of_process(pid: u32, last_us: Option<u64>) -> Result<Vec<u8>> {
         saved::write(&saved, &mut file);
     }
     if file.is_empty() {
-        bail!("process {pid} has no rings of its own; it is not traced, or has closed its descriptors");
+        bail!("process {pid} has no rings; it is not traced, or has closed its descriptors");
     }
     Ok(file)
 }
 
-/// The moment so long before another; the beginning of time if that was later.
+/// The moment that long before another, but not before the epoch.
 fn since_ns(taken_ns: u64, last_us: u64) -> i64 {
     taken_ns.saturating_sub(last_us.saturating_mul(1000)).cast_signed()
 }
 
-/// Segments, and the control pages that go with them. A process with several copies of the library has several of both, made in
-/// pairs: their inodes say which go together. Their descriptors do not, as each gets the lowest number that is free.
+/// The segments of a process, and the control pages that belong to them. A process with several copies of the library has several
+/// of both, made in pairs. Inode numbers tell which belong together; descriptor numbers do not, as each is the lowest that was free.
 fn memfds(process: &Path) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
     let folder = process.join("fd");
     let context = || format!("failed to read {}", folder.display());

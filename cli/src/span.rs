@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub struct Span {
     /// 16 or 32 lower-case hexadecimal digits.
     pub trace_id: String,
-    /// The span above, absent at a root.
+    /// Id of the parent span, absent at a root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<String>,
     /// 16 hexadecimal digits.
@@ -17,7 +17,7 @@ pub struct Span {
     /// CLIENT, SERVER, PRODUCER or CONSUMER.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// What was done.
+    /// Name of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Begin, in microseconds since the epoch.
@@ -26,10 +26,10 @@ pub struct Span {
     /// Microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<u64>,
-    /// Who recorded it.
+    /// The service that recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_endpoint: Option<Endpoint>,
-    /// The other side.
+    /// The other side of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_endpoint: Option<Endpoint>,
     /// Events.
@@ -48,10 +48,10 @@ pub struct Endpoint {
     /// Lower-case service name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
-    /// Dotted address.
+    /// IPv4 address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<String>,
-    /// Colon address.
+    /// IPv6 address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<String>,
     /// Port.
@@ -65,7 +65,7 @@ pub struct Endpoint {
 pub struct Annotation {
     /// Microseconds since the epoch.
     pub timestamp: u64,
-    /// 0 to 999 nanoseconds below the microsecond; 0 too if they are not known, as of everything in another Zipkin.
+    /// 0 to 999 nanoseconds within the microsecond; 0 if they are not known, which they never are on a Zipkin server.
     #[serde(skip_serializing_if = "is_zero")]
     pub nanos: u16,
     /// The event.
@@ -78,12 +78,12 @@ fn is_zero(nanos: &u16) -> bool {
 }
 
 impl Span {
-    /// The local service's name, empty when there is none.
+    /// The local service's name, empty if there is none.
     pub fn service(&self) -> &str {
         self.local_endpoint.as_ref().and_then(|endpoint| endpoint.service_name.as_deref()).unwrap_or("")
     }
 
-    /// Begin and end in microseconds: the span's own, widened by its events; none when it has no time at all.
+    /// Begin and end in microseconds: the span's own, extended by its events; none if it has no time at all.
     pub fn extent(&self) -> Option<(u64, u64)> {
         let own = self.timestamp.map(|start| (start, start.saturating_add(self.duration.unwrap_or(0))));
         let events = self.annotations.iter().map(|annotation| (annotation.timestamp, annotation.timestamp));
@@ -91,7 +91,7 @@ impl Span {
     }
 }
 
-/// Begin and end of all `spans`; none when no span has a time.
+/// Begin and end of all `spans`; none if no span has a time.
 pub fn extent<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Option<(u64, u64)> {
     spans.into_iter().filter_map(Span::extent).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }

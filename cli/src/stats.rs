@@ -1,4 +1,4 @@
-//! How long something takes in each service: `blkin stats`.
+//! `blkin stats`: how long something takes in each service.
 
 use std::fmt::Write as _;
 
@@ -12,17 +12,17 @@ use crate::moments;
 use crate::terminal::{Colour, Style, fit, fitting, safe, wrapped};
 use crate::units;
 
-/// What `blkin stats --help` says of its figures.
+/// What `blkin stats --help` says about its figures.
 pub const NOTE: &str = "p50 and p99 are rounded, by at most 0.8 %; count, average and max are exact.";
 
-/// What `blkin stats` is told.
+/// Arguments of `blkin stats`.
 #[derive(Debug, Clone, Args)]
 pub struct StatsArguments {
-    /// The annotation that begins the interval, such as 'Write begins'; cs and sr are the begin of a call, ms that of a message
+    /// The annotation that begins the interval, such as 'Write begins'; cs or sr for the begin of a call, ms for that of a message
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub from: String,
-    /// The annotation of the same span that ends it, such as 'Span ended'; cr and ss are the end of a call, and mr is
-    /// where a message arrives, told of the service that received it
+    /// The annotation of the same span that ends it, such as 'Span ended'; cr or ss for the end of a call, mr for the arrival
+    /// of a message, which is listed under the service that received it
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub to: String,
     /// Only this service
@@ -34,24 +34,24 @@ pub struct StatsArguments {
     /// How far back from --end to look (10m, 2h, 1d)
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = units::parse_duration_us)]
     pub lookback: u64,
-    /// Where the time looked at ends: 2h (ago), 2026-11-20 (00:00 UTC), 2026-11-20T19:52:00+01:00, or milliseconds since
+    /// End of the time to look at: 2h (ago), 2026-11-20 (00:00 UTC), 2026-11-20T19:52:00+01:00, or milliseconds since
     /// 1970 [default: now]
     #[arg(long, value_name = "WHEN", value_parser = moments::parse)]
     pub end: Option<u64>,
 }
 
-/// The collector's answer. What does not say of how many traces is something else's.
+/// The collector's answer. An answer without the number of traces is not from a collector.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 pub struct Stats {
-    /// Traces that were looked at.
+    /// Number of traces that were examined.
     pub traces: u64,
-    /// Whether those are all of that time, with all their spans; if not, the latest of them, or a part of a huge one.
+    /// Whether these are all traces of that time, with all their spans; if not, they are the latest, or part of a huge one.
     #[serde(default)]
     pub complete: bool,
-    /// How often the first annotation came, and the second not after it in the same span.
+    /// How often the first annotation was not followed by the second in the same span.
     #[serde(default)]
     pub without_end: u64,
-    /// What was measured, by service.
+    /// The results by service.
     #[serde(default)]
     pub services: Vec<ServiceStats>,
 }
@@ -60,11 +60,11 @@ pub struct Stats {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ServiceStats {
-    /// The service that wrote both annotations; of a message that which received it.
+    /// The service that wrote both annotations; for a message, the service that received it.
     pub service: String,
     /// How many intervals.
     pub count: u64,
-    /// Their mean.
+    /// Their average.
     pub average_us: f64,
     /// Half of them took at most this long.
     pub p50_us: u64,
@@ -92,7 +92,7 @@ pub fn fetch(collector: &Client, wanted: &StatsArguments) -> Result<Stats> {
     serde_json::from_str(&body).with_context(|| collector.strange("intervals"))
 }
 
-/// The sentence of an answer without services.
+/// The sentence to print for an answer without services.
 pub fn nothing(stats: &Stats, wanted: &StatsArguments) -> String {
     let looked_at = units::counted(stats.traces, "trace");
     let both = format!("none of {looked_at} has a span with both {:?} and {:?}", wanted.from, wanted.to);
@@ -100,7 +100,7 @@ pub fn nothing(stats: &Stats, wanted: &StatsArguments) -> String {
     std::iter::once(all).chain(left_out(stats)).collect::<Vec<_>>().join("; ")
 }
 
-/// What could not be measured, if there was any.
+/// A sentence about intervals that could not be measured, if there are any.
 fn left_out(stats: &Stats) -> Option<String> {
     match stats.without_end {
         0 => None,
@@ -109,11 +109,11 @@ fn left_out(stats: &Stats) -> Option<String> {
     }
 }
 
-/// Behind how many traces were looked at: that there is more, if so.
+/// An addition to the number of examined traces if there are more.
 fn rest(stats: &Stats) -> &'static str {
     match stats.complete {
         true => "",
-        false => ", and there is more: query_seconds or query_max_mib of the collector left the rest out",
+        false => ", and there are more: the collector's query_seconds or query_max_mib left out the rest",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whose programs consumerd is asked about, and where: alike for `blkin set` and `blkin snapshot`.
+//! Which programs consumerd is asked about, and its control socket: common to `blkin set` and `blkin snapshot`.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -16,17 +16,17 @@ use crate::terminal::safe;
 
 /// Where programs offer themselves unless `BLKIN_SOCKET` says otherwise.
 pub const OFFERS: &str = "/run/blkin/consumerd.sock";
-/// So much the kernel keeps of a name, and consumerd knows programs by that.
+/// The kernel keeps this many bytes of a program's name, and consumerd knows programs by that.
 const NAME_BYTES: usize = 15;
 
-/// At most one of them; a command refers to them as the group `target`.
+/// At most one of these options; commands refer to them as the group `target`.
 #[derive(Args, Debug)]
 #[group(id = "target", multiple = false)]
 pub struct Target {
     /// Every program
     #[arg(long)]
     all: bool,
-    /// Programs of this name, of which the first 15 bytes count
+    /// Programs of this name; only its first 15 bytes count
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new().try_map(parse_name))]
     label: Option<String>,
     /// One process
@@ -35,12 +35,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether there is one.
+    /// Whether one of them was given.
     pub fn is_given(&self) -> bool {
         self.all || self.label.is_some() || self.pid.is_some()
     }
 
-    /// In the words of consumerd's control socket; all programs if none was given.
+    /// As consumerd's control socket expects it; all programs if none was given.
     pub fn request(&self) -> Value {
         match (&self.label, self.pid) {
             (Some(label), _) => json!({ "label": label }),
@@ -49,13 +49,13 @@ impl Target {
         }
     }
 
-    /// What the kernel keeps of the name, if that is not all of it.
+    /// The part of the name that the kernel keeps, if that is not all of it.
     pub(crate) fn cut_name(&self) -> Option<String> {
         let name = self.label.as_deref().filter(|name| name.len() > NAME_BYTES)?;
         Some(safe(&String::from_utf8_lossy(&name.as_bytes()[..NAME_BYTES])))
     }
 
-    /// What a sentence about its programs ends with; nothing if they are all.
+    /// The end of a sentence about the chosen programs; empty for all programs.
     pub(crate) fn suffix(&self) -> String {
         match (&self.label, self.pid) {
             (Some(label), _) => format!(" under the name {}", safe(label)),
@@ -65,7 +65,7 @@ impl Target {
     }
 }
 
-/// A name with a control character would be kept otherwise than it was written.
+/// Refuses a name with control characters: consumerd knows such a program by another name than the one given here.
 fn parse_name(name: String) -> Result<String, &'static str> {
     match name.contains(char::is_control) {
         true => Err("write ? for each control character, as such a name is shown"),
@@ -73,11 +73,11 @@ fn parse_name(name: String) -> Result<String, &'static str> {
     }
 }
 
-/// Where consumerd is asked.
+/// The option for consumerd's control socket.
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct ControlSocket {
-    /// consumerd's control socket; unless it is named, control.sock in the folder of BLKIN_SOCKET
+    /// consumerd's control socket; if not given, control.sock in the folder of BLKIN_SOCKET
     #[arg(
         id = "socket",
         long = "socket",
@@ -89,10 +89,11 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Sends consumerd a request, a line of JSON; the answer can be read from what is returned, and is waited for `patience`.
+    /// Sends consumerd a request, one line of JSON, and returns the stream from which to read the answer, for which a read waits
+    /// `patience`.
     ///
     /// # Errors
-    /// When it cannot be reached; with what to do, of which `without` it is the last.
+    /// When consumerd cannot be reached. The error ends with advice, and `without` is the last part of that.
     pub fn ask(&self, request: &Value, patience: Duration, without: Option<&str>) -> Result<UnixStream> {
         let send = || {
             let mut stream = UnixStream::connect(&self.path)?;
@@ -113,20 +114,20 @@ impl ControlSocket {
 /// What to do if consumerd cannot be reached.
 fn advice(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
-        // A socket of packets.
+        // A socket of packets, not of streams.
         Some(Errno::PROTOTYPE) => {
             "that is where programs offer themselves; --socket names consumerd's control socket, control.sock beside it"
         }
-        _ => "does it run? `blkin doctor` says; --socket names another",
+        _ => "is it running? `blkin doctor` tells; --socket names another",
     }
 }
 
-/// Where programs offer themselves by what `BLKIN_SOCKET` says. They take an empty one for none.
+/// Where programs offer themselves, given the value of `BLKIN_SOCKET`. Programs treat an empty value as unset.
 pub fn offers(named: Option<OsString>) -> PathBuf {
     named.filter(|path| !path.is_empty()).map_or_else(|| OFFERS.into(), PathBuf::from)
 }
 
-/// Where consumerd has its control socket if it has the other one, on which programs offer themselves, at `offers`.
+/// The path of consumerd's control socket if the socket on which programs offer themselves is at `offers`.
 fn beside(offers: &Path) -> PathBuf {
     offers.with_file_name("control.sock")
 }

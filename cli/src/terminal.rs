@@ -1,16 +1,16 @@
-//! What the terminal can show: its width, colours only where they are wanted, and no control characters of others.
+//! What the terminal can show: its width, colours only where they are wanted, and no control characters from recorded text.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-/// Width assumed where the output is no terminal.
+/// Width assumed if the output is not a terminal.
 const DEFAULT_COLUMNS: usize = 100;
-/// Narrower terminals wrap: names, services and durations of a waterfall need this much.
+/// Least width: the names, services and durations of a waterfall need this much; narrower terminals wrap.
 const MIN_COLUMNS: usize = 40;
-/// Wider ones leave the rest empty.
+/// Greatest width: on wider terminals the rest stays empty.
 pub const MOST_COLUMNS: usize = 1_000;
 
-/// How to draw on the standard output.
+/// How to draw on standard output.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     /// Columns of a line.
@@ -20,12 +20,12 @@ pub struct Style {
 }
 
 impl Style {
-    /// Looks at the standard output, `COLUMNS`, `NO_COLOR` and `TERM`.
+    /// The style for standard output, `COLUMNS`, `NO_COLOR` and `TERM`.
     pub fn of_stdout() -> Style {
         Style::of_stdout_or(DEFAULT_COLUMNS)
     }
 
-    /// The same, with a width of its own where the output is no terminal: of lines that somebody searches.
+    /// The same, with another width if the output is not a terminal: for lines that somebody may search.
     pub fn of_stdout_or(columns_elsewhere: usize) -> Style {
         let out = std::io::stdout();
         let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
@@ -36,13 +36,13 @@ impl Style {
         Style { columns: columns.clamp(MIN_COLUMNS, MOST_COLUMNS), colours }
     }
 
-    /// `text` in a colour, when colours are on.
+    /// `text` in a colour, if colours are on.
     pub fn paint(&self, colour: Colour, text: &str) -> String {
         if self.colours { format!("\x1b[{}m{text}\x1b[0m", colour as u8) } else { text.to_owned() }
     }
 }
 
-/// Whether colours are to be written, by these two variables: not to a terminal that knows none.
+/// Whether these two variables allow colours: a dumb terminal has none.
 fn wants_colours(no_color: Option<OsString>, term: Option<OsString>) -> bool {
     no_color.is_none_or(|value| value.is_empty()) && term.is_none_or(|term| term != "dumb")
 }
@@ -57,7 +57,7 @@ pub enum Colour {
     Dim = 2,
     /// Failures.
     Red = 31,
-    /// Good news.
+    /// Success.
     Green = 32,
     /// Warnings.
     Yellow = 33,
@@ -67,27 +67,27 @@ pub enum Colour {
     Cyan = 36,
 }
 
-/// `text` without control characters: what a traced program wrote never drives the reader's terminal, nor reorders a line.
+/// `text` without control characters: what a traced program wrote can neither control the reader's terminal nor reorder a line.
 pub fn safe(text: &str) -> String {
     text.chars().map(|c| if drives(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// Whether a terminal does something else with it than show it.
+/// Whether a terminal does something else with the character than show it.
 pub(crate) fn drives(c: char) -> bool {
     c.is_control() || is_bidi_control(c)
 }
 
-/// Unicode's characters (`Bidi_Control`) that turn the direction in which others are shown.
+/// Unicode's characters (`Bidi_Control`) that change the direction in which others are shown.
 fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `text` in lines of at most `columns`, broken at spaces; a word that is longer has a line for itself, in one piece.
+/// `text` in lines of at most `columns`, broken at spaces; a longer word gets a line of its own, unbroken.
 pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     filled(text.split(' '), columns)
 }
 
-/// Pieces with a space between them, in lines of at most `columns`; each piece stays whole.
+/// Pieces joined by spaces, in lines of at most `columns`; no piece is broken.
 pub fn filled<'a>(pieces: impl IntoIterator<Item = &'a str>, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for piece in pieces {
@@ -107,8 +107,8 @@ pub fn width(text: &str) -> usize {
     text.chars().map(columns_of).sum()
 }
 
-/// Two for characters of East Asia and for pictures (by blocks of Unicode's `East_Asian_Width`), none for those that are drawn
-/// above or below another.
+/// Columns of a character: two for East Asian characters and pictures (by blocks of Unicode's `East_Asian_Width`), none for combining
+/// characters.
 fn columns_of(c: char) -> usize {
     match c {
         '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200d}' | '\u{fe00}'..='\u{fe0f}' => 0,
@@ -132,7 +132,7 @@ pub fn fit(text: &str, columns: usize) -> String {
     if let Some(left) = columns.checked_sub(width(text)) {
         return format!("{text}{}", " ".repeat(left));
     }
-    // The ellipsis takes one.
+    // The ellipsis takes one column.
     let Some(mut left) = columns.checked_sub(1) else { return String::new() };
     let mut cut = String::new();
     for c in text.chars() {
@@ -143,7 +143,7 @@ pub fn fit(text: &str, columns: usize) -> String {
     format!("{cut}…{}", " ".repeat(left))
 }
 
-/// How many columns of a table, from the first on, have room with two spaces between them.
+/// How many columns of a table, counted from the first, fit with two spaces between them.
 pub fn fitting(widths: &[usize], columns: usize) -> usize {
     let ends = widths.iter().scan(0, |end, width| {
         *end += width + 2;

@@ -1,4 +1,4 @@
-//! Recent traces as a list: `blkin traces`.
+//! `blkin traces`: recent traces as a list.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
@@ -15,12 +15,12 @@ use crate::terminal::{Colour, Style, cut, fit, fitting, safe, width};
 use crate::units;
 use crate::views;
 
-/// So many of the newest traces are looked through at a time when the slowest of all are wanted.
+/// Number of traces asked for at a time when the slowest of all are wanted.
 const SEARCH_LIMIT: usize = 1_000;
-/// Most of the slowest: half of that, so that of what the collector answers half falls away each time it is asked again.
+/// Most traces that `--slowest` lists: half of that, so that at least half of each answer drops off the list before the next request.
 pub const MOST_SLOWEST: usize = SEARCH_LIMIT / 2;
 
-/// The key that a collector names when its time for a search was over before it had looked at all traces.
+/// The key that a collector names when its time for a search ran out before it had examined all traces.
 const OUT_OF_TIME: &str = "query_seconds";
 
 /// What to look for.
@@ -34,13 +34,13 @@ pub struct Search {
     pub query: Option<String>,
     /// Shortest span, in microseconds.
     pub min_duration_us: Option<u64>,
-    /// No later than then, in microseconds since the epoch; now if there is none.
+    /// The latest begin of a trace, in microseconds since the epoch; now if none.
     pub end_us: Option<u64>,
     /// How far back from there, in microseconds.
     pub lookback_us: u64,
     /// How many traces.
     pub limit: usize,
-    /// Those with the longest spans, the longest first, instead of the newest. At most [`MOST_SLOWEST`].
+    /// Whether the traces with the longest spans are wanted, longest first, instead of the newest. At most [`MOST_SLOWEST`].
     pub slowest: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct Summary {
     pub duration_us: u64,
     /// The longest span: of the service that was searched for, or of all.
     pub longest_span_us: u64,
-    /// By what collectors sort: the begin of the root, or else of whatever began first.
+    /// What collectors sort by: the begin of the root, or without a root that of the earliest span.
     #[serde(skip)]
     time_us: u64,
 }
@@ -93,35 +93,35 @@ impl Summary {
 pub struct Found {
     /// The traces.
     pub traces: Vec<Summary>,
-    /// The key of the collector's configuration that left something out.
+    /// The key of the collector's configuration because of which something was left out.
     pub partial: Option<String>,
 }
 
-/// What the collector compares with a search's least duration: the service's spans alone if one is named.
+/// The longest span, which the collector compares with a search's minimum duration; only the service's spans if one is named.
 fn longest(spans: &[Span], service: Option<&str>) -> u64 {
     let counts = |span: &&Span| service.is_none_or(|wanted| span.service().eq_ignore_ascii_case(wanted));
     spans.iter().filter(counts).filter_map(|span| span.duration).max().unwrap_or(0)
 }
 
-/// What a program recorded right before is stored this long after its end, at the latest. While there are no traces the collector
-/// is asked again until it was asked then, with a pause in between.
+/// What a program recorded is stored at most this long after the program's end. While no trace is found the collector is asked again,
+/// with pauses, until it has been asked after that time.
 const STORED_WITHIN: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Asks the collector for traces; once more for a moment if there are none, because they may be on their way.
+/// Asks the collector for traces. If there are none it is asked again for a moment, because they may be in transit.
 ///
 /// # Errors
 /// When the collector cannot be reached or refuses the search.
 pub fn search(collector: &Client, search: &Search) -> Result<Found> {
     let ask = || {
         let found = search_once(collector, search)?;
-        // What it did not get to it would not get to again.
+        // The collector would run out of time again.
         Ok(Some(found).filter(|found| !found.traces.is_empty() || found.partial.is_some()))
     };
     Ok(arrived(ask, until_stored())?.unwrap_or_default())
 }
 
-/// Asks while nothing is answered, as long as `wait` does.
+/// Asks again while nothing is found and `wait` allows it.
 fn arrived<T>(
     mut ask: impl FnMut() -> Result<Option<T>>,
     mut wait: impl FnMut() -> bool,
@@ -134,7 +134,7 @@ fn arrived<T>(
     }
 }
 
-/// Waits before a collector is asked again, unless it was asked late enough. A search may take seconds: that counts.
+/// Waits before the collector is asked again, unless it was last asked late enough. The time that a search takes counts.
 fn until_stored() -> impl FnMut() -> bool {
     let begun = Instant::now();
     let mut asked = begun;
@@ -148,7 +148,7 @@ fn until_stored() -> impl FnMut() -> bool {
     }
 }
 
-/// The sentence of a search that found nothing: what was not there, and what to do about that.
+/// The sentence for a search that found nothing: what there is not, and what to do about that.
 pub fn nothing(collector: &Client, search: &Search) -> String {
     let base = collector.base();
     if let Some(unknown) = search.service.as_deref().and_then(|service| unknown(collector, service)) {
@@ -156,13 +156,13 @@ pub fn nothing(collector: &Client, search: &Search) -> String {
     }
     let is_narrowed = [&search.service, &search.span, &search.query].into_iter().any(Option::is_some);
     if is_narrowed || search.min_duration_us.is_some() || search.end_us.is_some() {
-        return format!("no trace in {base} matches (--lookback and --end say of what time)");
+        return format!("no trace in {base} matches (--lookback and --end choose the time)");
     }
     let time = units::duration(search.lookback_us);
     format!("no traces of the last {time} in {base} (`blkin doctor` says whether tracing works)")
 }
 
-/// The sentence of a service that the collector does not know, with those that it knows.
+/// The sentence for a service that the collector does not know, with those that it knows. None if the service is known.
 pub fn unknown(collector: &Client, service: &str) -> Option<String> {
     let known = known_services(collector);
     let is_unknown = !known.is_empty() && !known.contains(&service.to_lowercase());
@@ -172,24 +172,24 @@ pub fn unknown(collector: &Client, service: &str) -> Option<String> {
     })
 }
 
-/// Names of services that are shown when one is not among them.
+/// Most services that are listed when the one asked for is unknown.
 const NAMED_COLUMNS: usize = 200;
 
-/// None if the collector cannot say.
+/// The services that the collector knows; none if it cannot say.
 fn known_services(collector: &Client) -> BTreeSet<String> {
     let body = collector.get_ok("/api/v2/services", &[]).unwrap_or_default();
     serde_json::from_str(&body).unwrap_or_default()
 }
 
-/// What is said of an answer from which the `key` of the configuration of the collector at `base` left something out.
+/// The note for an answer from which something was left out because of `key` in the configuration of the collector at `base`.
 pub fn left_out(base: &str, key: &str) -> String {
     match key {
         OUT_OF_TIME => format!(
-            "earlier traces may be missing here: {key} of {base} were over before it came to them (--end and --lookback narrow the \
+            "earlier traces may be missing here: {base} ran out of {key} before it reached them (--end and --lookback narrow the \
              time)"
         ),
         _ => format!(
-            "traces, or spans of them, may be missing here: together they have more than {key} of {base} allows"
+            "traces, or spans of them, may be missing here: together they are larger than {key} of {base} allows"
         ),
     }
 }
@@ -207,20 +207,20 @@ fn search_once(collector: &Client, search: &Search) -> Result<Found> {
     Ok(found)
 }
 
-/// What one request asks for.
+/// One request to the collector.
 #[derive(Debug)]
 struct Page {
-    /// At most so many traces,
+    /// Most traces to answer,
     limit: usize,
-    /// with a span as long as this,
+    /// each with a span of at least this duration,
     least_us: Option<u64>,
-    /// that began no later than then, the newest first.
+    /// that began no later than this, newest first.
     until_us: Option<u64>,
 }
 
-/// The newest traces. A collector answers with as many as its configuration allows, and does not say that there are more: it is
-/// asked again for what is as old as the oldest of them, or older, until nothing new comes. (Of more traces than it answers with
-/// that all begin in the same microsecond, the rest is not to be had; of a Zipkin server, in the same millisecond.)
+/// The newest traces. A collector answers with as many as its configuration allows, and does not say that there are more. So it is
+/// asked again for traces as old as the oldest of the answer, or older, until nothing new comes. (If more traces than an answer may
+/// have begin in the same microsecond, the rest of them cannot be fetched; with a Zipkin server, in the same millisecond.)
 fn newest(mut page: Page, ask: impl Fn(&Page) -> Result<Found>) -> Result<Found> {
     let (mut found, mut known) = (Found::default(), HashSet::new());
     loop {
@@ -228,7 +228,7 @@ fn newest(mut page: Page, ask: impl Fn(&Page) -> Result<Found>) -> Result<Found>
         let Found { traces, partial } = ask(&page)?;
         page.until_us = traces.iter().map(|trace| trace.time_us).min();
         found.traces.extend(traces.into_iter().filter(|trace| known.insert(trace.trace_id.clone())));
-        // What one page did not come to in time the next one does, but not to what it had no room for.
+        // The next page reaches what this one had no time for, but not what it had no room for.
         found.partial = partial.or(found.partial.filter(|key| key != OUT_OF_TIME));
         if known.len() >= page.limit || known.len() == before {
             return Ok(found);
@@ -236,8 +236,9 @@ fn newest(mut page: Page, ask: impl Fn(&Page) -> Result<Found>) -> Result<Found>
     }
 }
 
-/// The slowest of all: a collector knows the newest, so it is asked again for those with a span as long as that of
-/// the last one wanted, until no longer ones come. What it leaves out of the last answer may be among them.
+/// The slowest traces of all. A collector answers with the newest, so it is asked again and again for traces whose longest span is
+/// at least as long as that of the last one on the list, until no longer ones come. A trace that it left out of the last answer may
+/// be missing.
 fn slowest(search: &Search, mut ask: impl FnMut(Option<u64>) -> Result<Found>) -> Result<Found> {
     let mut least = search.min_duration_us;
     loop {
@@ -246,7 +247,7 @@ fn slowest(search: &Search, mut ask: impl FnMut(Option<u64>) -> Result<Found>) -
         traces.sort_by_key(|trace| Reverse(trace.longest_span_us));
         traces.truncate(search.limit);
         let last = traces.last().filter(|_| traces.len() == search.limit).map(|trace| trace.longest_span_us);
-        // Of those without a duration none is longer than another, and none is answered to who asks for any.
+        // Traces without a duration are all alike, and a search with a minimum duration does not find them.
         if last.unwrap_or(0) <= least.unwrap_or(0) {
             return Ok(found);
         }
@@ -255,13 +256,13 @@ fn slowest(search: &Search, mut ask: impl FnMut(Option<u64>) -> Result<Found>) -
 }
 
 fn ask(collector: &Client, search: &Search, page: &Page, end_ms: u64) -> Result<Found> {
-    // The window begins where that of the first page does.
+    // The window of every page begins where that of the first page does.
     let until_ms = page.until_us.map(|until_us| until_us.div_ceil(1_000));
     let gone_ms = until_ms.map_or(0, |until_ms| end_ms.saturating_sub(until_ms));
     let lookback_ms = (search.lookback_us / 1_000).saturating_sub(gone_ms).max(1);
     let mut query = vec![("limit", page.limit.to_string()), ("lookback", lookback_ms.to_string())];
     query.extend(until_ms.map(|until_ms| ("endTs", until_ms.to_string())));
-    // Zipkin knows milliseconds only, and passes this over.
+    // Zipkin knows only milliseconds, and ignores this parameter.
     query.extend(page.until_us.map(|until_us| ("endUs", until_us.to_string())));
     query.extend(search.service.clone().map(|name| ("serviceName", name)));
     query.extend(search.span.clone().map(|name| ("spanName", name)));
@@ -277,13 +278,13 @@ fn ask(collector: &Client, search: &Search, page: &Page, end_ms: u64) -> Result<
 /// Reads a trace id, as the command line has it.
 ///
 /// # Errors
-/// A sentence that says what an id is.
+/// A sentence that says what a trace id looks like.
 pub fn parse_id(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err("trace ids are 1 to 32 hexadecimal digits (`blkin traces` lists them)".to_owned());
     }
     if text.bytes().all(|byte| byte == b'0') {
-        return Err("0 is the id of a request that is not sampled: nothing of it is recorded".to_owned());
+        return Err("0 is the id of a request that is not sampled: nothing is recorded for it".to_owned());
     }
     Ok(text.to_ascii_lowercase())
 }
@@ -293,12 +294,12 @@ pub fn parse_id(text: &str) -> Result<String, String> {
 pub struct Trace {
     /// Its spans.
     pub spans: Vec<Span>,
-    /// The key of the collector's configuration that left some of them out.
+    /// The key of the collector's configuration because of which some of them were left out.
     pub partial: Option<String>,
 }
 
-/// Asks the collector for one trace, by an id of [`parse_id`]; once more for a moment if it is not there, because it may be on
-/// its way.
+/// Asks the collector for one trace, by an id from [`parse_id`]. If it is not there, asks again for a moment, because it may be in
+/// transit.
 ///
 /// # Errors
 /// When the collector cannot be reached, or there is no such trace.
@@ -308,7 +309,7 @@ pub fn fetch(collector: &Client, id: &str) -> Result<Trace> {
 }
 
 fn fetch_once(collector: &Client, id: &str) -> Result<Option<Trace>> {
-    // Zipkin does not know the parameter, and passes it over.
+    // Zipkin does not know the parameter, and ignores it.
     let path = format!("/api/v2/trace/{id}");
     let answer = collector.get(&path, &[("nanos", "true")])?;
     match answer.status {
@@ -318,24 +319,24 @@ fn fetch_once(collector: &Client, id: &str) -> Result<Option<Trace>> {
             let partial = answer.partial;
             Ok((!spans.is_empty()).then_some(Trace { spans, partial }))
         }
-        // Whoever answers nothing at all has no such path: a collector says what it has not found.
+        // An empty answer is from a server without such a path: a collector says what it has not found.
         404 if !answer.body.trim().is_empty() => Ok(None),
         _ => Err(collector.refused(&path, &answer)),
     }
 }
 
-/// Where the columns of the list are. What stands first is what leads on: a narrow terminal has no room for the rest.
+/// The widths of the list's columns. The first columns are those that one acts on: a narrow terminal has no room for the rest.
 struct Columns {
     ids: usize,
     names: usize,
     services: usize,
     with_longest: bool,
-    /// So many of them, but for the services, have room.
+    /// How many of them, without the services, have room.
     shown: usize,
 }
 
 impl Columns {
-    /// As wide as the longest id, of 64 bits or of 128 (more is none); names and services share what is left.
+    /// The column of ids is as wide as the longest id, of 64 or 128 bits; names and services share the rest.
     fn of(traces: &[Summary], with_longest: bool, style: Style) -> Columns {
         let ids = traces.iter().map(|trace| trace.trace_id.len()).max().unwrap_or(0).clamp(16, 32);
         let figures: &[usize] = if with_longest { &[11, 11, 12, 5] } else { &[11, 11, 5] };
@@ -360,8 +361,8 @@ impl Columns {
     }
 }
 
-/// The list as a table; `now_us` is the moment that ages are counted from. With `slowest`, what the list is sorted by stands
-/// beside the duration.
+/// The list as a table. Ages are counted from `now_us`. With `slowest`, a column beside the duration shows what the list is sorted
+/// by.
 pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> String {
     let columns = Columns::of(traces, slowest, style);
     let titles = ["trace", "begin", "duration", "longest span", "spans", "name"];
@@ -382,7 +383,7 @@ pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> St
     out
 }
 
-/// As many names as fit, and how many others there are; one that alone would take all the room is one of the others.
+/// As many names as fit, and how many others there are. A name that would take all the room counts as one of the others.
 fn services(names: &BTreeSet<String>, columns: usize) -> String {
     let names: Vec<String> = names.iter().map(|name| safe(name)).collect();
     let all = names.join(" ");

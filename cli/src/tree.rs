@@ -1,14 +1,14 @@
 //! The tree that a trace's spans form.
 //!
-//! The server half of a span (`shared`) stands below its client half, which has the same id. A span whose parent is
-//! missing, or that is its own ancestor, becomes a root: nothing is left out of a drawing.
+//! The server half of a span (`shared`) is drawn below its client half, which has the same id. A span whose parent is
+//! missing, or that is its own ancestor, becomes a root, so no span is left out.
 
 use std::collections::HashMap;
 
 use crate::span::Span;
 
-/// Most levels whose lines a row keeps: more than fit into a terminal. Without a bound a long chain of spans takes memory
-/// by the square of its length.
+/// Most levels whose lines a row stores: more than fit into a terminal. Without a bound the memory for a long chain of spans would
+/// grow with the square of its length.
 const NEAREST: usize = 64;
 
 /// A span's place in the drawing.
@@ -17,7 +17,7 @@ pub struct Row {
     /// Index into the spans given to [`rows`].
     pub span: usize,
     depth: usize,
-    /// For the nearest levels above, the row's own last: whether a later sibling follows there.
+    /// Whether a later sibling follows, for each of the nearest levels; the row's own level is last.
     open: Vec<bool>,
 }
 
@@ -34,7 +34,7 @@ impl Row {
         self.depth
     }
 
-    /// The lines that connect the row with those around it, such as `│  └─ `.
+    /// The lines that connect the row with its neighbours, such as `│  └─ `.
     pub fn branch(&self, fold: &Fold) -> String {
         let Some((last, above)) = self.drawn(fold).split_last() else { return String::new() };
         let mut text = fold.mark(self.depth);
@@ -44,7 +44,7 @@ impl Row {
         text
     }
 
-    /// The lines that pass below the row: in front of its details.
+    /// The lines in front of the row's details, which are printed below it.
     pub fn trunk(&self, has_children: bool, fold: &Fold) -> String {
         let mut text = " ".repeat(fold.mark(self.depth).chars().count());
         text.extend(self.drawn(fold).iter().map(|open| fold.line(*open)));
@@ -52,15 +52,15 @@ impl Row {
         text
     }
 
-    /// The levels that have lines: all but the root's, and of those the nearest.
+    /// The levels for which lines are drawn: the nearest ones, without the root's.
     fn drawn(&self, fold: &Fold) -> &[bool] {
         let levels = self.depth.min(fold.levels);
         &self.open[self.open.len() - levels..]
     }
 }
 
-/// How the lines of many levels find room: first all of them come closer together, then only the nearest have any. Of a row
-/// that stands deeper than those, a mark says how many have none: `…12 │││└ `.
+/// How the lines of many levels fit: first all of them move closer together, then lines are drawn for the nearest levels only. A deeper
+/// row then begins with a mark that says how many levels have no lines: `…12 │││└ `.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fold {
     /// Columns of a level, 1 to 3.
@@ -70,8 +70,9 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// So that the lines, and behind them the texts that `label` measures, take at most `columns`; if even the closest lines
-    /// leave too little, they leave the longest text its place, or half of the columns, and one level has lines at least.
+    /// Chooses the widest lines with which the rows, including the text whose width `label` returns, take at most `columns`. If even
+    /// the closest lines leave too little room, lines are left out until the longest text fits, or has half of the columns; at least one
+    /// level keeps its lines.
     pub fn new(columns: usize, rows: &[Row], label: impl Fn(&Row) -> usize) -> Self {
         let with = |step| Self { step, levels: NEAREST, digits: 0 };
         let longest = rows.iter().map(&label).max().unwrap_or(0);
@@ -89,7 +90,7 @@ impl Fold {
         Self { step: 1, levels, digits }
     }
 
-    /// Columns of the lines in front of a row, none of which is left out.
+    /// Columns of the lines in front of a row if none is left out.
     fn width(&self, depth: usize) -> usize {
         let space_behind = usize::from(self.step == 1 && depth > 0);
         depth * self.step + space_behind
@@ -106,7 +107,7 @@ impl Fold {
     }
 }
 
-/// The spans in drawing order: depth first, siblings by their begin.
+/// The spans in drawing order: depth first, siblings by begin.
 pub fn rows(spans: &[Span]) -> Vec<Row> {
     let parents = parents(spans);
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); spans.len()];
@@ -145,7 +146,7 @@ fn parents(spans: &[Span]) -> Vec<Option<usize>> {
     parents
 }
 
-/// Makes the first span of each cycle a root. Each span is passed once, whoever leads to it.
+/// Makes the first span of each cycle a root. Each span is visited once, from wherever it is reached.
 fn cut_cycles(parents: &mut [Option<usize>]) {
     let mut walk_of: Vec<Option<usize>> = vec![None; parents.len()];
     for start in 0..parents.len() {
@@ -154,7 +155,7 @@ fn cut_cycles(parents: &mut [Option<usize>]) {
             walk_of[index] = Some(start);
             at = parents[index];
         }
-        // Back at a span of this very walk.
+        // The walk has returned to a span of its own: a cycle.
         if let Some(index) = at.filter(|index| walk_of[*index] == Some(start)) {
             let first = cycle(parents, index).min().unwrap_or(index);
             parents[first] = None;
@@ -162,13 +163,14 @@ fn cut_cycles(parents: &mut [Option<usize>]) {
     }
 }
 
-/// The spans of the cycle that `start` is in.
+/// The spans of the cycle that contains `start`.
 fn cycle(parents: &[Option<usize>], start: usize) -> impl Iterator<Item = usize> {
     let next = move |index: &usize| parents[*index].filter(|index| *index != start);
     std::iter::successors(Some(start), next)
 }
 
-/// The first span of each kind that another may stand below. Many may have the same id: none is looked through.
+/// For each id, the first span of each kind below which another may be drawn. Many spans may have the same id; they are not searched
+/// one by one.
 struct First<'a> {
     of_id: HashMap<&'a str, usize>,
     of_service: HashMap<(&'a str, &'a str), usize>,
@@ -189,8 +191,8 @@ impl<'a> First<'a> {
         first
     }
 
-    /// The client half of a shared span; else the parent id's span, the one of the same service first, then the client half of it,
-    /// whichever began first by its own clock. So Zipkin's page has it too.
+    /// The parent of a span: for a shared span its client half; otherwise a span with the parent's id, preferably of the same service,
+    /// then the client half, then whichever began first by its own clock. Zipkin's page does the same.
     fn parent_of(&self, index: usize, span: &Span) -> Option<usize> {
         if span.shared
             && let Some(client) = self.not_shared.get(span.id.as_str())

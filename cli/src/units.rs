@@ -1,6 +1,6 @@
 //! Durations, ages and counts as people read them.
 
-/// `duration_us` with three digits that matter: `870 µs`, `4.874 ms`, `1.250 s`, `12 min 5 s`.
+/// `duration_us` for people: `870 µs`, `4.874 ms`, `1.250 s`, `12 min 5 s`.
 pub fn duration(duration_us: u64) -> String {
     match duration_us {
         0..1_000 => format!("{duration_us} µs"),
@@ -16,8 +16,8 @@ pub fn duration(duration_us: u64) -> String {
     }
 }
 
-/// How long ago something was: `3 s ago`, `12 min ago`, `5 h ago`, `2 d ago`; of another machine, whose clock is ahead, it may be
-/// `in 5 h`.
+/// How long ago something was: `3 s ago`, `12 min ago`, `5 h ago`, `2 d ago`; or `in 5 h`, if it comes from a machine whose clock is
+/// ahead.
 pub fn age(then_us: u64, now_us: u64) -> String {
     let seconds = now_us.abs_diff(then_us) / 1_000_000;
     let far = match seconds {
@@ -34,10 +34,10 @@ pub fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Reads `250us`, `10ms`, `1.5s`, `30m`, `2h`, `1d`. A number without a unit is refused, for it could mean any; but 0 is 0.
+/// Parses `250us`, `10ms`, `1.5s`, `30m`, `2h`, `1d`. A number without a unit is refused as ambiguous, except 0.
 ///
 /// # Errors
-/// A sentence that says which forms are read.
+/// A sentence that lists the accepted forms.
 pub fn parse_duration_us(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 8] = [
         ("µs", 1.0),

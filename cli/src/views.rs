@@ -1,12 +1,12 @@
 //! One span, several endpoints: a storage daemon annotates the same span as `osd.0` and as `pg 5.4`. Zipkin's model
-//! has one service a span, so such a span is answered once for each; a drawing shows it once.
+//! has one service per span, so the API returns such a span once for each endpoint; a drawing shows it once.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::span::{self, Span};
 
-/// Joins what one span's endpoints said, in the order of their begin. The two sides of a call stay apart: they are
-/// two places where time was spent.
+/// Joins the views of one span by its endpoints, in the order of their begin. The two sides of a call stay separate: they are two
+/// places where time was spent.
 pub fn joined(spans: &[Span]) -> Vec<Span> {
     let mut order: Vec<&Span> = spans.iter().collect();
     order.sort_by_key(|span| span.extent().map_or(u64::MAX, |extent| extent.0));
@@ -27,12 +27,12 @@ pub fn joined(spans: &[Span]) -> Vec<Span> {
     views.iter().filter_map(|views| one_of(views)).collect()
 }
 
-/// How many spans these views are of: both sides of a call are one, and so are all endpoints of a span.
+/// How many spans these views belong to: both sides of a call are one span, and so are all endpoints of a span.
 pub fn count(views: &[Span]) -> usize {
     views.iter().map(|view| view.id.as_str()).collect::<HashSet<_>>().len()
 }
 
-/// One span of all its views, the first of which has the first word.
+/// One span from all its views; where they differ the first one wins.
 fn one_of(views: &[&Span]) -> Option<Span> {
     let (first, others) = views.split_first()?;
     let mut one = (*first).clone();

@@ -13,15 +13,15 @@ use crate::views;
 /// Columns of the duration.
 const DURATION_COLUMNS: usize = 12;
 
-/// A bar of fewer columns says nothing: a terminal without room for these shows none.
+/// Least columns of a bar: shorter ones show nothing useful, and are left out.
 const LEAST_BAR_COLUMNS: usize = 8;
 
-/// What to draw.
+/// How to draw.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
     /// Width and colours.
     pub style: Style,
-    /// Whether events and keys stand below their span.
+    /// Whether events and keys are printed below their span.
     pub annotations: bool,
 }
 
@@ -32,7 +32,7 @@ struct Columns {
     bar: usize,
 }
 
-/// The whole drawing, with a last line break.
+/// The whole drawing, with a final newline.
 pub fn draw(spans: &[Span], view: View) -> String {
     let spans = &views::joined(spans)[..];
     let rows = tree::rows(spans);
@@ -64,7 +64,7 @@ fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> 
     below.fold(lines, |lines, line| lines + &style.paint(Colour::Yellow, &line) + "\n")
 }
 
-/// Levels of a trace. Both sides of a call are drawn, one below the other, but they are one span.
+/// Number of levels of a trace. Both sides of a call are drawn, one below the other, but count as one level.
 fn levels(spans: &[Span], rows: &[Row]) -> usize {
     let mut path: Vec<(&str, usize)> = Vec::new();
     let mut deepest = 0;
@@ -87,7 +87,7 @@ fn label(span: &Span) -> String {
 }
 
 fn columns(spans: &[Span], rows: &[Row], total: usize) -> Columns {
-    // Lines and name share a column.
+    // The tree's lines and the name share a column.
     let fold = Fold::new(total * 2 / 5, rows, |row| width(&label(&spans[row.span])));
     let widest_name = rows.iter().map(|row| width(&row.branch(&fold)) + width(&label(&spans[row.span])));
     let widest_service = spans.iter().map(|span| width(span.service()));
@@ -111,7 +111,7 @@ fn line(out: &mut String, span: &Span, row: &Row, columns: &Columns, whole: (u64
     out.push('\n');
 }
 
-/// Blocks from begin to end, at least one; half blocks at its edges would say more than a terminal can.
+/// Blocks from begin to end, at least one. Half blocks at the edges would suggest more precision than a terminal has.
 fn bar(extent: (u64, u64), whole: (u64, u64), columns: usize) -> String {
     let length = u128::from((whole.1 - whole.0).max(1));
     let place = |at: u64| (u128::from(at.saturating_sub(whole.0)) * columns as u128 / length) as usize;
@@ -120,7 +120,7 @@ fn bar(extent: (u64, u64), whole: (u64, u64), columns: usize) -> String {
     format!("{}{}", " ".repeat(from), "█".repeat(to - from))
 }
 
-/// A span's own events come in their order; those of other endpoints, which were joined to them, are told apart by time.
+/// A span's own events keep their order; events of other endpoints, which were joined to them, are merged by time.
 fn in_order(span: &Span) -> Vec<&Annotation> {
     let mut events: Vec<_> = span.annotations.iter().collect();
     events.sort_by_key(|event| (event.timestamp, event.nanos));

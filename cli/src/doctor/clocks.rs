@@ -1,16 +1,16 @@
-//! How far the collector's clock is from this machine's: each span stands where the clock of its own machine has it.
+//! How far the collector's clock is from this machine's: each span is placed by the clock of the machine that recorded it.
 
 use super::Check;
 use super::daemons::Said;
 use crate::http::Dated;
 use crate::units;
 
-/// A date is of whole seconds, and may be of the second before.
+/// An HTTP date has whole seconds, and may be up to a second old.
 const DATE_US: i64 = 2_000_000;
-/// What is surely as far apart as this is no matter of how long an answer took.
+/// From this difference on it cannot be explained by the time that an answer took.
 const LEAST_US: i64 = 1_000_000;
 
-/// None if the clocks agree as far as whole seconds show, or nobody tells the time there.
+/// None if the clocks agree as far as whole seconds show, or if the answer had no date.
 pub(super) fn check(said: &Said) -> Option<Check> {
     let ahead_us = surely_ahead_us(said.dated()?);
     let (way, other) = if ahead_us > 0 { ("ahead of", "behind") } else { ("behind", "ahead") };
@@ -20,14 +20,14 @@ pub(super) fn check(said: &Said) -> Option<Check> {
             "clocks",
             format!("the clock of {} is {far} {way} this machine's, or more", said.base),
             format!(
-                "set the one that is wrong, and run NTP or PTP on both: what programs record here stands that far {other} in traces, \
-                 where searches for the last minutes or hours may not find it"
+                "set the clock that is wrong, and run NTP or PTP on both machines: what programs record here appears that far \
+                 {other} in traces, and searches for the last minutes or hours may not find it"
             ),
         )
     })
 }
 
-/// How far the other clock is at least ahead, or below 0 behind; 0 if neither is sure.
+/// By how much the other clock is ahead at least, or behind if negative; 0 if neither is certain.
 fn surely_ahead_us(dated: Dated) -> i64 {
     let Dated { theirs_us, asked_us, had_us } = dated;
     let [theirs_us, asked_us, had_us] =

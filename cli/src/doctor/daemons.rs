@@ -12,14 +12,14 @@ use crate::http::{Answer, Client, Dated, NoAnswer};
 use crate::ledger::is_zipkins;
 use crate::metrics::Metrics;
 
-/// A daemon that is stopped accepts connections and answers none of them. A healthy one answers at once, but may have to
-/// wait for a CPU on a busy machine.
+/// How long to wait for an answer. A stopped daemon accepts connections and never answers. A healthy one answers at once, but may
+/// have to wait for a CPU on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a daemon says of itself. It is asked for each once, and no more if it does not answer: a stopped one costs a
-/// single wait.
+/// What a daemon says about itself. Health and metrics are requested once each, and metrics only if health was answered, so a
+/// stopped daemon costs a single wait.
 pub(super) struct Said {
-    /// Its address without the scheme, and with it.
+    /// Its address without the scheme, and the same with it.
     pub(super) host: String,
     pub(super) base: String,
     health: Result<Answer>,
@@ -27,13 +27,13 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Asks the daemon of `client`, whose health is at `path`.
+    /// Asks the daemon at `client`, whose health is at `path`.
     pub(super) fn by(client: Client, path: &str) -> Said {
         Said::asked(&client.patient_for(PATIENCE), path)
     }
 
-    /// Asks the collector, which may be a Zipkin server: that has its health elsewhere than our daemons, and ours says less
-    /// there.
+    /// Asks the collector, which may be a Zipkin server: that serves its health at `/health`, where our collector says less than
+    /// at `/healthz`.
     pub(super) fn by_collector(client: Client) -> Said {
         let client = client.patient_for(PATIENCE);
         let said = Said::asked(&client, "/health");
@@ -54,12 +54,12 @@ impl Said {
         self.metrics.as_deref().map(Metrics::parse)
     }
 
-    /// It is well, and the daemon whose metrics are named so.
+    /// Whether it is healthy, and is the daemon whose metrics have that prefix.
     pub(super) fn is_well(&self, metrics: &str) -> bool {
         matches!(self.health, Ok(Answer { status: 200, .. })) && self.has_metrics(metrics)
     }
 
-    /// When it answered, by its clock and by ours.
+    /// When it answered, by its clock and by this machine's.
     pub(super) fn dated(&self) -> Option<Dated> {
         self.health.as_ref().ok()?.dated
     }
@@ -68,7 +68,7 @@ impl Said {
         self.metrics.iter().any(|text| text.lines().any(|line| line.starts_with(named)))
     }
 
-    /// It is not well, and each of its workers that is not is one who writes to a disk that takes nothing.
+    /// Whether it is unhealthy only because of workers whose disk accepts no writes.
     fn is_held_up_by_its_disk(&self) -> bool {
         let Ok(Answer { status: 503, body, .. }) = &self.health else { return false };
         let Health { workers, troubles } = serde_json::from_str(body).unwrap_or_default();
@@ -77,14 +77,14 @@ impl Said {
             && unwell.all(|worker| troubles.iter().any(|trouble| trouble.name == worker.name))
     }
 
-    /// Who takes nothing of what it delivers; nobody if it does not answer, which is told of elsewhere.
+    /// The destinations that accept nothing of what it delivers. None if it does not answer, which another check reports.
     fn troubles(&self) -> Vec<Trouble> {
         let body = self.health.as_ref().map(|answer| &*answer.body).unwrap_or_default();
         serde_json::from_str::<Health>(body).unwrap_or_default().troubles
     }
 }
 
-/// How the metrics begin that only consumerd has.
+/// Prefix of metrics that only consumerd has.
 pub(super) const OF_CONSUMERD: &str = "blkin_offers";
 
 /// Whether consumerd's workers are alive.
@@ -93,7 +93,7 @@ pub(super) fn consumerd(said: &Said) -> Check {
     health("consumerd", said, Some(OF_CONSUMERD), &advice)
 }
 
-/// A side that takes nothing of what a daemon delivers, as its `/healthz` tells of it.
+/// A destination that accepts nothing of what a daemon delivers, as `/healthz` describes it.
 #[derive(Debug, Deserialize)]
 struct Trouble {
     name: String,
@@ -103,7 +103,7 @@ struct Trouble {
     seconds: u64,
 }
 
-/// A worker, as `/healthz` tells of it.
+/// A worker, as `/healthz` describes it.
 #[derive(Debug, Deserialize)]
 struct Worker {
     name: String,
@@ -119,21 +119,21 @@ struct Health {
 }
 
 impl Trouble {
-    /// What docs/operations.md says of the cause, in short.
+    /// In short what docs/operations.md advises for the cause.
     fn advice(&self, daemon: &str) -> String {
         let Trouble { to, cause, .. } = self;
         match cause.as_str() {
             "unreachable" => unreachable(daemon),
             "broken" => format!(
-                "name its Scribe port (a collector's is 9410, a relay's 1463) if the reason says that this is none; else look at \
-                 the log of {to}: it breaks connections off, or was silent for io_timeout_ms; {daemon} tries again by itself"
+                "if the reason says that this is not a Scribe server, configure its Scribe port (9410 on a collector, 1463 on a relay); \
+                 otherwise look at the log of {to}: it drops connections, or was silent for io_timeout_ms; {daemon} retries by itself"
             ),
             "try_later" => format!(
-                "look at the metrics and the log of {to}: it cannot keep up, or cannot write to its disk; {daemon} tries \
-                 again by itself"
+                "look at the metrics and the log of {to}: it cannot keep up, or cannot write to its disk; {daemon} retries by \
+                 itself"
             ),
             "refused" => format!(
-                "is {to} a Scribe server? look at its log, or name the right one: what it refuses is lost to it (rejected)"
+                "is {to} a Scribe server? look at its log, or configure the right one: what it refuses is lost for it (rejected)"
             ),
             "disk_full" => format!("make room there; {daemon} goes on by itself"),
             "bound" => {
@@ -141,32 +141,32 @@ impl Trouble {
                     .to_owned()
             }
             "no_reader" => format!("let somebody read the pipe; {daemon} goes on by itself"),
-            "clock" => format!("set the clock of its machine right; if it is right, start {daemon} anew"),
-            _ => format!("look at {}; it tries again by itself", log_of(daemon)),
+            "clock" => format!("correct the clock of its machine; if it is right, restart {daemon}"),
+            _ => format!("look at {}; it retries by itself", log_of(daemon)),
         }
     }
 }
 
 /// What to do about an upstream of a daemon that cannot be reached.
 fn unreachable(daemon: &str) -> String {
-    format!("start who should listen there, or name it right in {daemon}'s configuration")
+    format!("start the server that should listen there, or correct its address in {daemon}'s configuration")
 }
 
-/// Every upstream or file that takes nothing of what consumerd ships.
+/// A warning for every upstream or file that accepts nothing of what consumerd ships.
 pub(super) fn sinks(said: &Said) -> Vec<Check> {
     let sink = |trouble: &Trouble| {
         let Trouble { name, to, cause, reason, seconds } = trouble;
-        let found = format!("{name} ships nothing to {to} for {seconds} s ({cause}): {reason}");
+        let found = format!("{name} has shipped nothing to {to} for {seconds} s ({cause}): {reason}");
         Check::warning("consumerd's sinks", found, trouble.advice("consumerd"))
     };
     said.troubles().iter().map(sink).collect()
 }
 
-/// Whether consumerd ships to nobody at all.
+/// A warning if consumerd has no sink at all.
 pub(super) fn no_sink(consumerd: &Metrics) -> Option<Check> {
     let sinks = consumerd.values("blkin_sink_valid_total", "sink");
     sinks.iter().any(|sink| sink == "none").then(|| {
-        let found = "none is configured: what programs record is lost, but for flight recorders";
+        let found = "none is configured: what programs record is lost, except by flight recorders";
         Check::warning("consumerd's sinks", found, losses::advice(["no_sink"].into_iter()))
     })
 }
@@ -177,12 +177,14 @@ pub(super) fn relay(said: &Said) -> Check {
     health("relay", said, Some("blkin_relay_"), &advice)
 }
 
-/// Every upstream that takes nothing of what a relay passes on, and the relay's own spool if that takes nothing.
+/// A warning for every upstream that accepts nothing of what a relay forwards, and for the relay's spool if that accepts nothing.
 pub(super) fn deliveries(said: &Said) -> Vec<Check> {
     let delivery = |trouble: &Trouble| {
         let Trouble { name, to, cause, reason, seconds } = trouble;
-        let found =
-            format!("{}: the {name} {to} takes nothing for {seconds} s ({cause}): {reason}", said.base);
+        let found = format!(
+            "{}: the {name} {to} has accepted nothing for {seconds} s ({cause}): {reason}",
+            said.base
+        );
         Check::warning("relay's deliveries", found, trouble.advice("the relay"))
     };
     said.troubles().iter().map(delivery).collect()
@@ -194,7 +196,7 @@ pub(super) fn collector(said: &Said, consumerd: Option<&Metrics>) -> Check {
     let advice = elsewhere.unwrap_or_else(|| format!("{}, or name it with --collector", start("collector")));
     let check = health("collector", said, None, &advice);
     if said.is_held_up_by_its_disk() {
-        let advice = "its disk takes nothing, see below: it goes on by itself once that does";
+        let advice = "its disk accepts no writes, see below: it continues by itself once the disk does";
         return Check { advice: Some(advice.to_owned()), ..check };
     }
     if check.status == Status::Ok && said.metrics.as_deref().is_some_and(is_zipkins) {
@@ -204,14 +206,14 @@ pub(super) fn collector(said: &Said, consumerd: Option<&Metrics>) -> Check {
     check
 }
 
-/// What to do about a collector that is not here, if consumerd ships to other machines alone.
+/// What to do about a collector that is not on this machine, if consumerd ships only to other machines.
 fn ships_to(consumerd: &Metrics) -> Option<String> {
     let upstreams = upstreams(consumerd);
     let host = upstreams.first()?.rsplit_once(':')?.0;
     (!upstreams.iter().any(|upstream| is_here(upstream))).then(|| {
         format!(
-            "consumerd ships to {}: name the collector there, or behind it, with --collector or BLKIN_COLLECTOR_URL, such as \
-             http://{host}:9411",
+            "consumerd ships to {}: give the address of the collector there, or behind it, with --collector or BLKIN_COLLECTOR_URL, \
+             such as http://{host}:9411",
             upstreams.join(" and ")
         )
     })
@@ -224,8 +226,8 @@ fn upstreams(consumerd: &Metrics) -> Vec<String> {
     samples.filter_map(|sample| sample.labels.get("to").cloned()).collect()
 }
 
-/// Every server that a consumerd of this machine ships to and that cannot be reached: it calls nobody before there is
-/// something to ship, so that a wrong address would come to light with the first request only.
+/// A warning for every server that this machine's consumerd ships to and that cannot be reached. consumerd connects only once
+/// there is something to ship, so a wrong address would otherwise show with the first request only.
 pub(super) fn unreached(said: &Said, consumerd: &Metrics) -> Vec<Check> {
     let Said { host, .. } = said;
     let name = host.rsplit_once(':').map_or(&**host, |(name, _)| name).trim_matches(['[', ']']);
@@ -233,13 +235,13 @@ pub(super) fn unreached(said: &Said, consumerd: &Metrics) -> Vec<Check> {
     let troubles = said.troubles();
     let is_untold = |to: &String| is_own && troubles.iter().all(|trouble| trouble.to != *to);
     let unreached = |to: String| {
-        let found = format!("nothing could be shipped to {to}: it cannot be reached: {}", reach(&to).err()?);
+        let found = format!("nothing can be shipped to {to}, which cannot be reached: {}", reach(&to).err()?);
         Some(Check::warning("consumerd's sinks", found, unreachable("consumerd")))
     };
     upstreams(consumerd).into_iter().filter(is_untold).filter_map(unreached).collect()
 }
 
-/// Connects to the first address of a server that can be connected to.
+/// Connects to the first address of a server that accepts a connection.
 fn reach(server: &str) -> io::Result<TcpStream> {
     let mut last = ErrorKind::AddrNotAvailable.into();
     for address in addresses(server)? {
@@ -251,37 +253,37 @@ fn reach(server: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The addresses of a server, as its consumerd finds them: the system knows an address of an interface (`fe80::1%eth0`), but
-/// not in brackets.
+/// The addresses of a server, as consumerd resolves them: the system resolves an address with an interface (`fe80::1%eth0`) only
+/// without brackets.
 fn addresses(server: &str) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
     let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
     let port = port.parse().map_err(|_| io::Error::new(ErrorKind::InvalidInput, "it has no port"))?;
     (host.trim_matches(['[', ']']), port).to_socket_addrs()
 }
 
-/// Whether a host with its port is this machine, by its name alone.
+/// Whether `HOST:PORT` names this machine, judged by the name alone.
 fn is_here(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     name == "localhost" || name == "[::1]" || name.starts_with("127.")
 }
 
-/// What of the collector cannot write to its disk, or not go by its clock.
+/// Warnings for the parts of the collector that cannot write to its disk, or cannot trust its clock.
 pub(super) fn disk_and_clock(said: &Said) -> Vec<Check> {
     let writer = |trouble: &Trouble| {
         let Trouble { name: what, to, cause, reason, seconds } = trouble;
-        let found = format!("{}: its {what} fails for {seconds} s ({cause}): {reason}", said.base);
+        let found = format!("{}: its {what} has been failing for {seconds} s ({cause}): {reason}", said.base);
         let name = if to == "clock" { "collector's clock" } else { "collector's disk" };
         Check::warning(name, found, trouble.advice("the collector"))
     };
     said.troubles().iter().map(writer).collect()
 }
 
-/// Whether a daemon is healthy, and, if its metrics are known by something in their names, whether it is that daemon.
+/// Whether a daemon is healthy, and, if a prefix of its metrics is given, whether it is that daemon.
 fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) -> Check {
     let base = &said.base;
     match &said.health {
         Ok(Answer { status: 200, .. }) if metrics.is_some_and(|metrics| !said.has_metrics(metrics)) => {
-            Check::failed(name, format!("{base} is healthy, but no {name}"), advice)
+            Check::failed(name, format!("{base} is healthy, but is not a {name}"), advice)
         }
         Ok(Answer { status: 200, .. }) => Check::ok(name, format!("{base} is healthy")),
         Ok(Answer { status: 503, body, .. }) => Check::failed(
@@ -290,32 +292,32 @@ fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) 
             format!("look at {}", log_of(name)) + IF_NOT,
         ),
         Ok(Answer { status, .. }) => {
-            Check::failed(name, format!("{base} answered {status}, which no {name} does"), advice)
+            Check::failed(name, format!("{base} answered {status}, which a {name} never does"), advice)
         }
         Err(error) if matches!(error.downcast_ref(), Some(NoAnswer::Silence(_))) => {
             let log = log_of(name);
-            let advice = format!("look at the process that listens there, and at {log} if it is that");
-            Check::failed(name, format!("{base} takes connections and answers none"), advice + IF_NOT)
+            let advice = format!("look at the process that listens there, and at {log} if it is {name}");
+            Check::failed(name, format!("{base} accepts connections and does not answer"), advice + IF_NOT)
         }
         Err(error) => Check::failed(name, format!("{error:#}"), advice),
     }
 }
 
-/// How a daemon that systemd runs is started, and where it says why it did not stay up.
+/// How to start a daemon under systemd, and where to read why it ended.
 fn start(daemon: &str) -> String {
     format!("start blkin-{daemon} (`systemctl start blkin-{daemon}`, `journalctl -u blkin-{daemon}`)")
 }
 
-/// The log of a daemon, and how it is read where systemd runs it.
+/// The log of a daemon, and how to read it under systemd.
 pub(super) fn log_of(daemon: &str) -> String {
     let unit = daemon.trim_start_matches("the ");
     format!("the log of {daemon} (`journalctl -u blkin-{unit}`)")
 }
 
 /// What to do if looking does not help.
-const IF_NOT: &str = ", and whether somebody stopped it; if it stays so, restart it";
+const IF_NOT: &str = ", and whether somebody stopped it; if this persists, restart it";
 
-/// Who of a daemon's workers is not well, or what it said if that names none.
+/// The workers of a daemon that are not alive, or the text of its answer if that names none.
 fn unwell(body: &str) -> String {
     let workers = serde_json::from_str::<Health>(body).unwrap_or_default().workers;
     let unwell = workers.iter().filter(|worker| worker.state != "alive");

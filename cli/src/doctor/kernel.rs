@@ -1,4 +1,4 @@
-//! What the kernel gives: sealed shared memory, restartable sequences, a clock that is cheap to read.
+//! What the kernel provides: sealed shared memory, restartable sequences, a clock that is cheap to read.
 
 use std::{fs, io};
 
@@ -7,13 +7,13 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use super::Check;
 
-/// Where the kernel tells of its clock sources.
+/// Where the kernel lists its clock sources.
 const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0";
-/// What the kernel told this process at its start.
+/// What the kernel passed to this process at its start.
 const AUXILIARY_VECTOR: &str = "/proc/self/auxv";
 /// Auxiliary vector entry with the size of the kernel's rseq area (`AT_RSEQ_FEATURE_SIZE`).
 const AT_RSEQ_FEATURE_SIZE: u64 = 27;
-/// From this size on the area tells `mm_cid`, a compact slot number.
+/// From this size on the area contains `mm_cid`, a compact slot number.
 const SIZE_WITH_MM_CID: u64 = 28;
 
 /// A memfd with the seals that keep consumerd from writing program memory.
@@ -34,7 +34,7 @@ pub(super) fn memfd() -> Check {
     }
 }
 
-/// Whether the kernel has restartable sequences, and with `mm_cid`.
+/// Whether the kernel has restartable sequences, and whether with `mm_cid`.
 pub(super) fn rseq() -> Check {
     judge_rseq(fs::read(AUXILIARY_VECTOR).map(|vector| auxiliary(&vector, AT_RSEQ_FEATURE_SIZE)))
 }
@@ -46,12 +46,14 @@ fn judge_rseq(told: io::Result<Option<u64>>) -> Check {
         Ok(Some(_)) => Check::ok(NAME, "restartable sequences without mm_cid: slots follow the CPU number"),
         Ok(None) => Check::warning(
             NAME,
-            "the kernel does not tell of restartable sequences",
-            "tracing works without them: slots follow the CPU number (Linux 6.3 and later tell)",
+            "the kernel does not say whether it has restartable sequences",
+            "tracing works without them: slots follow the CPU number (Linux 6.3 and later say so)",
         ),
         Err(error) => Check::warning(
             NAME,
-            format!("whether there are restartable sequences cannot be told: {AUXILIARY_VECTOR}: {error}"),
+            format!(
+                "failed to find out whether there are restartable sequences: {AUXILIARY_VECTOR}: {error}"
+            ),
             "tracing works with and without them; mount /proc to have this checked",
         ),
     }
@@ -67,7 +69,7 @@ fn auxiliary(vector: &[u8], wanted: u64) -> Option<u64> {
     })
 }
 
-/// Which clock programs read, and why.
+/// Which clock programs read, and the reason.
 pub(super) fn clock() -> Check {
     let read = |name: &str| fs::read_to_string(format!("{CLOCK_SOURCES}/{name}_clocksource"));
     let [used, available] = ["current", "available"].map(|name| read(name).unwrap_or_default());

@@ -1,5 +1,6 @@
-//! What daemons lost, left out or skipped and the ledger does not name: it is about annotations on their way, and these
-//! counters are about what no annotation can be counted of, what happened to one that had arrived, or what will happen.
+//! Counters of what daemons lost, left out or skipped that the ledger does not contain. The ledger follows annotations in transit;
+//! these counters are about data in which no annotations can be counted, about annotations that had already arrived, or about what
+//! is going to happen.
 
 use super::Check;
 use crate::metrics::Metrics;
@@ -7,7 +8,7 @@ use crate::metrics::Metrics;
 /// A counter that should be zero.
 struct Counter {
     name: &'static str,
-    /// What it counts, before the number: of one as of many.
+    /// What it counts; printed before the number.
     what: &'static str,
     advice: &'static str,
 }
@@ -16,45 +17,43 @@ const fn counter(name: &'static str, what: &'static str, advice: &'static str) -
     Counter { name, what, advice }
 }
 
-/// Of each daemon.
+/// A counter that every daemon has.
 const LOG_LOST: Counter =
     counter("blkin_log_lines_lost_total", "lines of its log that were lost", LOG_ADVICE);
-const LOG_ADVICE: &str = "who reads its standard error stands still now and then, or the disk behind it is full; nothing else is \
-                          lost by that";
+const LOG_ADVICE: &str = "whatever reads its standard error is too slow at times, or the disk behind it is full; nothing else was \
+                          lost";
 
 const CONSUMERD: [Counter; 6] = [
     LOG_LOST,
     counter("blkin_holder_log_lines_lost_total", "lines of its holder's log that were lost", LOG_ADVICE),
     counter(
         "blkin_worker_restarts_total",
-        "times that the worker was killed or failed, and another went on where it was",
-        "its log (`journalctl -u blkin-consumerd`) says how it ended; a memory limit is a usual reason, and nothing was \
-         lost",
+        "times that the worker was killed or failed, and a new one took over",
+        "its log (`journalctl -u blkin-consumerd`) says how it ended; a memory limit is a usual reason; nothing was lost",
     ),
     counter(
         "blkin_program_truncated_total",
-        "records of which a text was cut",
-        "texts may have 4 KiB: let the program record shorter ones",
+        "records with a truncated text",
+        "a text may have up to 4 KiB: let the program record shorter ones",
     ),
     counter(
         "blkin_programs_unsound_total",
-        "programs whose figures contradict each other, and that count with what was read of them alone",
-        "its log (`journalctl -u blkin-consumerd`) names them and what they had counted: look for an error of the program in \
-         its memory; valgrind or ASan may name it",
+        "programs whose own counters contradict each other; only what consumerd read of them is counted",
+        "its log (`journalctl -u blkin-consumerd`) names them and what they had counted: look for memory corruption in the \
+         program; valgrind or ASan may find it",
     ),
     counter(
         "blkin_recorders_evicted_total",
-        "flight recorders of programs that had ended, given up before anybody took a snapshot",
+        "flight recorders of ended programs that were discarded before anybody took a snapshot",
         "take snapshots sooner, or raise recorder_keep, recorder_keep_bytes or recorder_keep_ms",
     ),
 ];
 
-/// Of the daemons that read their configuration again when they are asked to.
+/// A counter of the daemons that can reload their configuration.
 const CONFIG_REFUSED: Counter = counter(
     "blkin_config_refused",
-    "times in a row that it was to read its configuration again and could not use it",
-    "its log (`journalctl -u 'blkin-*'`) says why, and so does `--check-config`: mend the file before its next start, which \
-     fails by it",
+    "times in a row that it could not use the configuration that it was told to reload",
+    "its log (`journalctl -u 'blkin-*'`) says why, and so does `--check-config`: correct the file, or the next start fails",
 );
 
 const RELAY: [Counter; 7] = [
@@ -68,12 +67,12 @@ const RELAY: [Counter; 7] = [
     counter(
         "blkin_relay_entries_upstream_lost_total",
         "entries that did not reach an upstream",
-        "`blkin ledger --relay` names upstreams and causes, docs/operations.md says of each cause what to do",
+        "`blkin ledger --relay` names upstreams and causes; docs/operations.md says what to do about each cause",
     ),
     counter(
         "blkin_relay_entries_forgotten_total",
-        "entries that were kept for upstreams which the relay no longer has",
-        "name an upstream that is still to get them in its configuration again before it has got them",
+        "entries that were kept for upstreams that are no longer configured",
+        "an upstream that should still get its entries has to stay in the configuration until it has them",
     ),
     counter(
         "blkin_relay_damaged_regions_total",
@@ -82,7 +81,7 @@ const RELAY: [Counter; 7] = [
     ),
     counter(
         "blkin_relay_messages_dropped_total",
-        "calls that came too slowly, and were dropped while others waited for memory",
+        "calls that arrived too slowly, and were dropped while others waited for memory",
         "raise max_reading_mib, or have senders make smaller messages; they send again what was dropped",
     ),
 ];
@@ -98,8 +97,8 @@ const COLLECTOR: [Counter; 7] = [
     counter(
         "blkin_collector_skipped_entries_total",
         "Scribe entries of another category, which were acknowledged and not stored",
-        "if they should have been: scribe_category differs between who sends them and the collector, whose log names each \
-         such category",
+        "if they should have been stored: scribe_category differs between the sender and the collector, whose log names each such \
+         category",
     ),
     counter(
         "blkin_collector_damaged_pieces_total",
@@ -109,33 +108,35 @@ const COLLECTOR: [Counter; 7] = [
     counter(
         "blkin_collector_damaged_files_total",
         "damaged files of the store that were set aside",
-        "look at the collector's log (`journalctl -u blkin-collector`), and at the disk; what was whole in them was stored \
-         anew",
+        "look at the collector's log (`journalctl -u blkin-collector`), and at the disk; intact data in them was stored again",
     ),
     counter(
         "blkin_collector_messages_dropped_total",
-        "messages that came too slowly, and were dropped while others waited for memory",
+        "messages that arrived too slowly, and were dropped while others waited for memory",
         "raise max_reading_mib, or have senders make smaller messages; they send again what was dropped",
     ),
 ];
 
-/// What to do about each cause of a loss that the ledger names; docs/operations.md has them at length.
+/// What to do about each cause of loss in the ledger, in short; docs/operations.md says it at length.
 const CAUSES: [(&str, &str); 14] = [
     (
         "full",
-        "if no consumerd ran for long, or no upstream took anything, that is why; else give the program a larger \
-         BLKIN_RING_BYTES or a RATE, or consumerd more CPU",
+        "if no consumerd was running, or no upstream accepted anything, that is why; otherwise give the program a larger \
+         BLKIN_RING_BYTES or a BLKIN_RATE, or consumerd more CPU",
     ),
-    ("stalled", "let a stopped program go on; if it was killed while it recorded, this ends with it"),
+    (
+        "stalled",
+        "continue a stopped program; if a thread or process was killed while recording, the losses end with the program",
+    ),
     ("starting", "call blkin_init() before starting threads"),
     ("no_segment", "raise the limit that the program named on its standard error"),
     ("too_large", "give the program a larger BLKIN_RING_BYTES"),
     ("torn", "find out why a program died while it recorded"),
-    ("invalid", "look for an error of the program in its memory: valgrind or ASan may name it"),
+    ("invalid", "look for memory corruption in the program: valgrind or ASan may find it"),
     ("unsettled", "give consumerd a longer stop_timeout_ms, or repair the upstream"),
     (
         "no_sink",
-        "consumerd has nowhere to ship to, or had not yet when it drained them: set scribe_upstream, json_scribe_upstream or json_lines",
+        "consumerd has, or had when it drained them, nowhere to ship to: set scribe_upstream, json_scribe_upstream or json_lines",
     ),
     ("queue_full", "repair the upstream, or raise queue_bytes of consumerd"),
     ("spool_evicted", "repair the upstream, or raise staging_bytes of consumerd, spool_bytes of a relay"),
@@ -144,7 +145,7 @@ const CAUSES: [(&str, &str); 14] = [
     ("malformed", "`blkin rejects`, or the relay's log, names senders and reasons"),
 ];
 
-/// A line for each of these causes.
+/// One line of advice for each of these causes.
 pub(super) fn advice<'a>(causes: impl Iterator<Item = &'a str>) -> String {
     let line = |cause: &str| {
         let known = CAUSES.iter().find(|(known, _)| *known == cause);
@@ -153,22 +154,22 @@ pub(super) fn advice<'a>(causes: impl Iterator<Item = &'a str>) -> String {
     causes.map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The names of all that the doctor warns of here, so that whoever watches them otherwise can tell whether all are there.
+/// The names of all counters that the doctor warns about here, so that a test can tell whether the alerts cover all of them.
 pub fn counters() -> impl Iterator<Item = &'static str> {
     CONSUMERD.iter().chain(&RELAY).chain(&COLLECTOR).map(|counter| counter.name)
 }
 
-/// Those of consumerd that are not zero.
+/// A warning for each counter of consumerd that is not zero.
 pub(super) fn of_consumerd(metrics: &Metrics) -> Vec<Check> {
     not_zero("consumerd's counters", &CONSUMERD, metrics, "")
 }
 
-/// Those of the relay at `address`.
+/// A warning for each counter of the relay at `address` that is not zero.
 pub(super) fn of_relay(address: &str, metrics: &Metrics) -> Vec<Check> {
     not_zero("relay's counters", &RELAY, metrics, &format!("{address}: "))
 }
 
-/// Those of the collector.
+/// A warning for each counter of the collector that is not zero.
 pub(super) fn of_collector(metrics: &Metrics) -> Vec<Check> {
     not_zero("collector's counters", &COLLECTOR, metrics, "")
 }

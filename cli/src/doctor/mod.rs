@@ -18,14 +18,14 @@ use crate::http::Client;
 use crate::ledger::Ledger;
 use crate::terminal::{Colour, Style, safe, wrapped};
 
-/// Where the daemons of this node are, and those behind it.
+/// The addresses of this node's daemons, and of those behind it.
 #[derive(Debug)]
 pub struct Places {
     /// consumerd's socket.
     pub socket: PathBuf,
     /// consumerd's metrics and health.
     pub consumerd: Client,
-    /// The relays that are asked about, nearest first.
+    /// The relays to check, nearest first.
     pub relays: Vec<Client>,
     /// The collector.
     pub collector: Client,
@@ -43,10 +43,10 @@ pub enum Status {
     Failed,
 }
 
-/// One thing looked at.
+/// One thing that was checked.
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// What was checked.
     pub name: &'static str,
     /// How it ended.
     pub status: Status,
@@ -76,7 +76,7 @@ impl Check {
 pub struct Report {
     /// No check failed and the ledger balances.
     pub healthy: bool,
-    /// All checks, in the order of an annotation's road.
+    /// All checks, in the order in which an annotation travels.
     pub checks: Vec<Check>,
     /// Whether the ledger has equations, and every one holds.
     pub balanced: bool,
@@ -84,7 +84,7 @@ pub struct Report {
     pub ledger: Vec<crate::ledger::Equation>,
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn examine(places: Places) -> Report {
     let mut checks = vec![kernel::memfd(), kernel::rseq(), kernel::clock()];
     let said = daemons::Said::by(places.consumerd, "/healthz");
@@ -124,11 +124,11 @@ pub fn examine(places: Places) -> Report {
     Report { healthy, checks, balanced, ledger: ledger.equations }
 }
 
-/// Causes by which nothing goes but what the configuration says: old traces, a sample's rest, what a flight recorder keeps no
-/// longer, and what it still held when it was let go.
+/// Causes by which only those annotations are lost that the configuration says: old traces, what sampling leaves out, what a flight
+/// recorder overwrites, and what it still held when it was released.
 const AS_CONFIGURED: [&str; 4] = ["expired", "sampled_out", "overwritten", "recorder_released"];
 
-/// What the figures of those that have some come to; nobody knows of a loss at one that has none.
+/// Whether the ledger of the daemons that could be read balances. Losses at the others are not known.
 fn ledger_check(ledger: &Ledger, all_told: bool) -> Check {
     const NAME: &str = "ledger";
     let (configured, unwanted): (Vec<_>, Vec<_>) =
@@ -142,7 +142,7 @@ fn ledger_check(ledger: &Ledger, all_told: bool) -> Check {
     } else if !ledger.balances() {
         Check::failed(
             NAME,
-            "an equation does not hold: annotations went without a counter",
+            "an equation does not hold: annotations disappeared without being counted",
             "report this as a bug, with this output",
         )
     } else if !unwanted.is_empty() {
@@ -152,11 +152,14 @@ fn ledger_check(ledger: &Ledger, all_told: bool) -> Check {
             losses::advice(unwanted.iter().map(|(cause, _)| *cause)),
         )
     } else if !configured.is_empty() {
-        Check::ok(NAME, format!("balances; what went is what is configured to go: {}", counted(&configured)))
+        Check::ok(
+            NAME,
+            format!("balances; annotations were left out only as configured: {}", counted(&configured)),
+        )
     } else if all_told {
         Check::ok(NAME, "balances, nothing was lost")
     } else {
-        Check::ok(NAME, "what could be read balances, nothing was lost there")
+        Check::ok(NAME, "what could be read balances; nothing was lost there")
     }
 }
 
@@ -166,7 +169,7 @@ fn counted(causes: &[(&str, i64)]) -> String {
     counts.join(", ")
 }
 
-/// The report as text, with a last line break.
+/// The report as text, with a final newline.
 pub fn text(report: &Report, style: Style) -> String {
     let widest = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut out = String::new();
@@ -186,7 +189,7 @@ pub fn text(report: &Report, style: Style) -> String {
     out
 }
 
-/// A check: its mark, its name in `widest` columns, and beside them what was found and what to do.
+/// One check: its mark, its name in `widest` columns, then what was found and what to do.
 fn put_check(out: &mut String, check: &Check, widest: usize, style: Style) {
     let (mark, colour) = match check.status {
         Status::Ok => ("ok     ", Colour::Green),

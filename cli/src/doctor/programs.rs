@@ -1,4 +1,4 @@
-//! Programs of this machine that have rings, and whether consumerd holds them.
+//! The programs of this machine that have rings, and whether consumerd is attached to them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,24 +12,24 @@ use super::socket::closed_to_others;
 use crate::metrics::Metrics;
 use crate::terminal::safe;
 
-/// So many programs are named.
+/// At most this many programs are named.
 const NAMED: usize = 20;
-/// What to do about programs that have the library, if none has rings.
-const NO_RINGS: &str = "a program makes its rings with its first record, or in blkin_init(); one that has recorded said on its \
-                        standard error why it has none (a limit, or a filter without memfd_create)";
+/// What to do about programs that have loaded the library, if none has rings.
+const NO_RINGS: &str = "a program makes its rings with its first record, or in blkin_init(); a program that records and has none said \
+                        why on its standard error (a limit, or a seccomp filter without memfd_create)";
 /// What to raise if there are too many programs.
 const LIMITS: &str =
     "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd";
 
 impl Scan {
-    /// A sentence about those without rings, to end another with.
+    /// A clause about the programs without rings, to append to a sentence.
     fn more(&self) -> String {
         if self.without_rings.is_empty() {
             return String::new();
         }
         let names = first(&self.without_rings, String::clone).join(", ");
         format!(
-            "; with the library and without rings, as they recorded nothing yet or said why they could not: {names}"
+            "; these have loaded the library but have no rings, as they have recorded nothing yet or said why they cannot: {names}"
         )
     }
 }
@@ -47,7 +47,11 @@ fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
             count => format!("instrumented and running: {count}"),
         };
         let found = found + &scan.more();
-        return Check::warning(NAME, found, "whether they are attached is known once consumerd can be read");
+        return Check::warning(
+            NAME,
+            found,
+            "only consumerd, which could not be read, knows whether they are attached",
+        );
     };
     let held = held_pids(metrics);
     let missed = scan.programs.iter().filter(|program| !held.contains(&program.pid));
@@ -78,8 +82,8 @@ fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
     Check::ok(NAME, found)
 }
 
-/// Whether consumerd took in every program that offered itself. What one recorded that it did not take is counted by
-/// nobody, so the ledger balances without it.
+/// Whether consumerd accepted every program that offered itself. Nobody counts what a refused program recorded, so the ledger
+/// balances without it.
 pub(super) fn offers(consumerd: &Metrics) -> Check {
     const NAME: &str = "offers";
     let by_quota = consumerd.sum("blkin_offers_total", &[("outcome", "refused_quota")]);
@@ -87,13 +91,13 @@ pub(super) fn offers(consumerd: &Metrics) -> Check {
     let mut advice = Vec::new();
     if by_quota > 0 {
         advice.push(format!(
-            "{LIMITS}, whose log (`journalctl -u blkin-consumerd`) names one of them a second; if it has trouble with a sink \
-             mend that first, for programs that have ended count until what they recorded is shipped",
+            "{LIMITS}, whose log (`journalctl -u blkin-consumerd`) names at most one refused program a second; if a sink has \
+             trouble repair that first, for ended programs count towards the quotas until what they recorded is shipped",
         ));
     }
     if unattached > 0 {
         advice.push(
-            "look at blkin-consumerd's log (`journalctl -u blkin-consumerd`) for those that could not be attached to"
+            "look at blkin-consumerd's log (`journalctl -u blkin-consumerd`) for the programs that it could not attach to"
                 .to_owned(),
         );
     }
@@ -101,8 +105,8 @@ pub(super) fn offers(consumerd: &Metrics) -> Check {
         return Check::ok(NAME, "no program was refused");
     }
     let found = format!(
-        "refused since consumerd started: {by_quota} by a quota, {unattached} others; what such a program recorded \
-         is in no figure of the ledger unless it was taken in later"
+        "refused since consumerd started: {by_quota} by a quota, {unattached} others; what a refused program recorded is missing \
+         in the ledger, unless it was accepted later"
     );
     Check::warning(NAME, found, advice.join("\n"))
 }
@@ -113,7 +117,7 @@ fn held_pids(metrics: &Metrics) -> BTreeSet<u32> {
     labels.iter().filter_map(|label| label.rsplit_once(':')?.1.parse().ok()).collect()
 }
 
-/// Why consumerd may have missed programs, and what to do: a line for all that it had no room for, and one for each other.
+/// Why consumerd may have missed programs, and what to do: one line for all that it had no room for, and one for each of the others.
 fn reasons<'a>(missed: impl Iterator<Item = &'a Program>, socket: &Path) -> String {
     let (no_room, others): (Vec<&Program>, Vec<&Program>) = missed.partition(|program| program.has_no_room());
     let mut lines = Vec::new();
@@ -125,7 +129,7 @@ fn reasons<'a>(missed: impl Iterator<Item = &'a Program>, socket: &Path) -> Stri
     lines.join("\n")
 }
 
-/// What is said of the first programs, and how many more there are.
+/// What `said` returns for the first programs, then how many more there are.
 fn first<P>(programs: &[P], said: impl Fn(&P) -> String) -> Vec<String> {
     let more = programs.len().saturating_sub(NAMED);
     let named = programs.iter().take(NAMED).map(said);
@@ -137,19 +141,19 @@ fn reason(program: &Program, socket: &Path) -> String {
     match program.reader {
         Some(Reader { pid: reader, is_well: true }) => {
             return format!(
-                "{who} is read by the blkin-consumerd of pid {reader}: what it records is in that one's figures \
-                 (--consumerd and --socket name it)"
+                "{who} is read by another blkin-consumerd, pid {reader}, in whose figures it counts (name that one with \
+                 --consumerd and --socket)"
             );
         }
         Some(Reader { pid: reader, .. }) => {
             return format!(
-                "{who} is held by process {reader}, which is no blkin-consumerd that runs: end that process"
+                "{who} is held by process {reader}, which is not a running blkin-consumerd: end that process"
             );
         }
         None if program.unread == Some(Unread::Version) => {
             return format!(
-                "{who} is refused: blkin-consumerd cannot read what that version of the library writes; install the same \
-                 version of both"
+                "{who} is refused: blkin-consumerd cannot read what its version of the library writes; install the same version \
+                 of both"
             );
         }
         None => {}
@@ -163,28 +167,28 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
     if let Some(named) = socket_of(pid).filter(|named| !is_same(pid, named, socket)) {
         let named = safe(&named.to_string_lossy());
         return format!(
-            "{who} offers itself at {named}, not at {shown}: start it with another BLKIN_SOCKET, or name the \
-             blkin-consumerd of its own by --socket and --consumerd"
+            "{who} offers itself at {named}, not at {shown}: start it with another BLKIN_SOCKET, or name its own \
+             blkin-consumerd with --socket and --consumerd"
         );
     }
     let inside = format!("/proc/{pid}/root{shown}");
     if is_apart(pid) && fs::symlink_metadata(&inside).is_err() {
-        return format!("{who} sees no {shown} in its container or chroot: mount that folder into it");
+        return format!("{who} has no {shown} in its container or chroot: mount that folder into it");
     }
     let Some(uid) = real_uid(pid) else { return format!("{who} has just ended or cannot be examined") };
     match closed_to_others(socket) {
         Some(closed) if uid != 0 => {
             format!(
-                "{who} of user {uid} does not reach {shown}: {closed}; it tries again by itself once it may"
+                "{who} of user {uid} cannot reach {shown}: {closed}; it retries by itself once that is changed"
             )
         }
         _ if is_hidden(pid, uid) => format!(
-            "{who} of user {uid} is not dumpable: a blkin-consumerd with CAP_SYS_PTRACE, as its unit gives it, finds it when it \
-             starts; another waits until it reaches {shown} at its next drop or first use of a CPU"
+            "{who} of user {uid} is not dumpable: a blkin-consumerd with CAP_SYS_PTRACE, which its unit gives it, finds such programs \
+             when it starts; without that the program has to reach {shown}, which it tries at its next drop or first use of a CPU"
         ),
         _ => format!(
-            "{who} of user {uid} did not reach {shown}: it tries again at its next drop or first use of a CPU; \
-             restarting blkin-consumerd (with CAP_SYS_PTRACE) scans for it"
+            "{who} of user {uid} did not reach {shown}: it retries at its next drop or first use of a CPU; a restarted \
+             blkin-consumerd (with CAP_SYS_PTRACE) looks for such programs"
         ),
     }
 }

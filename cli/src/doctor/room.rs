@@ -1,21 +1,21 @@
-//! Whether there is room left for what waits until its upstream takes it. What does not fit is lost, or refused.
+//! Whether there is room left for data that waits for its upstream. What does not fit is lost, or refused.
 
 use super::Check;
 use crate::metrics::Metrics;
 
-/// From this share on it is said, as the alerts do (packaging/prometheus): that much may fill while somebody comes to look.
+/// Warn from this percentage on, as the alerts do (packaging/prometheus): the rest may fill while somebody comes to look.
 const NEARLY_FULL_PERCENT: i64 = 80;
 
-/// What consumerd holds in memory until it is acknowledged.
+/// A warning if the memory is nearly full in which consumerd keeps annotations until they are acknowledged.
 pub(super) fn of_consumerd(metrics: &Metrics) -> Option<Check> {
     let percent = percent(metrics, "blkin_staging_used_bytes", "blkin_staging_bytes")?;
-    let found = format!("{percent} % of the memory for what is not acknowledged is full (staging_bytes)");
+    let found = format!("{percent} % of the memory for unacknowledged annotations is full (staging_bytes)");
     let advice =
-        "repair the upstream that takes nothing or too little, or raise staging_bytes and queue_bytes";
+        "repair the upstream that accepts nothing or too little, or raise staging_bytes and queue_bytes";
     Some(Check::warning("consumerd's memory", found, advice))
 }
 
-/// What the relay at `address` holds on disk until every upstream has it.
+/// A warning if the spool of the relay at `address` is nearly full.
 pub(super) fn of_relay(address: &str, metrics: &Metrics) -> Option<Check> {
     let percent = percent(metrics, "blkin_relay_spool_bytes", "blkin_relay_spool_limit_bytes")?;
     let found = format!("{address}: {percent} % of the spool is full (spool_bytes)");
@@ -23,15 +23,15 @@ pub(super) fn of_relay(address: &str, metrics: &Metrics) -> Option<Check> {
     Some(Check::warning("relay's spool", found, advice))
 }
 
-/// What the collector at `address` has in memory of its index until its disk takes that.
+/// A warning if the collector at `address` holds too much of its index in memory, because its disk does not accept it.
 pub(super) fn of_collector(address: &str, metrics: &Metrics) -> Option<Check> {
     let is_overfull = metrics.sum("blkin_collector_index_overfull", &[]) > 0;
-    let found = format!("{address}: it stores nothing until its disk takes the index");
-    let advice = "if it stays so, make room on its disk, or give it a faster one; it goes on by itself";
+    let found = format!("{address}: it stores nothing until its disk accepts the index");
+    let advice = "if this persists, make room on its disk, or give it a faster one; it continues by itself";
     is_overfull.then(|| Check::warning("collector's index", found, advice))
 }
 
-/// How full it is, if it is nearly full.
+/// The percentage that is used, if nearly all of it is.
 fn percent(metrics: &Metrics, used: &str, limit: &str) -> Option<i64> {
     let percent = metrics.sum(used, &[]).checked_mul(100)?.checked_div(metrics.sum(limit, &[]))?;
     (percent >= NEARLY_FULL_PERCENT).then_some(percent)

@@ -1,4 +1,4 @@
-//! What the kernel shows of this machine's programs: which have rings, and who reads them.
+//! What the kernel shows of this machine's programs: which have rings, and which process reads them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,13 +15,13 @@ use crate::terminal::safe;
 
 /// How the kernel shows a mapped segment in `/proc/PID/maps`.
 const SEGMENT: &str = "/memfd:blkin-segment";
-/// How it shows a mapped control page.
+/// How the kernel shows a mapped control page.
 const CONTROL: &str = "/memfd:blkin-control";
-/// How it shows the shared library, whatever its folder.
+/// How the kernel shows the shared library, whatever its folder.
 const LIBRARY: &str = "/libblkin.so";
-/// The file of consumerd's own processes, which map the segments of others.
+/// The executable of consumerd, whose processes map the segments of other programs.
 const CONSUMERD: &str = "blkin-consumerd";
-/// Of the environment of a process so much is read.
+/// At most this much of a process's environment is read.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
 /// A program with a segment.
@@ -33,11 +33,11 @@ pub(super) struct Program {
     pub(super) unread: Option<Unread>,
 }
 
-/// Who reads a program, whichever consumerd it belongs to.
+/// The process that reads a program, whichever consumerd it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reader {
     pub(super) pid: u32,
-    /// It is a consumerd that runs, so the program is traced.
+    /// Whether it is a running consumerd, so that the program is traced.
     pub(super) is_well: bool,
 }
 
@@ -59,14 +59,14 @@ impl Program {
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     pub(super) programs: Vec<Program>,
-    /// Names of those that have loaded the shared library, and have no segment.
+    /// Names of the programs that have loaded the shared library, and have no segment.
     pub(super) without_rings: Vec<String>,
     pub(super) hidden: usize,
 }
 
 pub(super) fn scan() -> Scan {
     let mut scan = Scan::default();
-    // What not even root may see is nobody's traced program.
+    // A process that not even root may examine is not a traced program.
     let is_root = rustix::process::geteuid().is_root();
     let Ok(entries) = fs::read_dir("/proc") else { return scan };
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
@@ -88,18 +88,18 @@ fn comm(pid: u32) -> String {
     safe(process::text(pid, "comm").unwrap_or_default().trim())
 }
 
-/// How a program without rings is named, and why it has none if its environment says so.
+/// The name of a program without rings, and the reason if its environment tells.
 fn without_rings(pid: u32) -> String {
     let is_off = environment(pid, "BLKIN_OFF").is_some_and(|value| !matches!(&value[..], b"" | b"0"));
     let off = if is_off { ", by BLKIN_OFF" } else { "" };
     format!("{} (pid {pid}{off})", comm(pid))
 }
 
-/// The process that holds the lock of a program's control page: the consumerd that reads it. A program that ends shares the
-/// lock for a moment, to see whether anybody has it.
+/// The process that holds an exclusive lock on a program's control page: the consumerd that reads it. A program that ends takes a
+/// shared lock for a moment, to see whether anybody holds it.
 fn reader(maps: &str, locks: &str) -> Option<u32> {
     let page = maps.lines().find(|line| line.contains(CONTROL))?;
-    // An inode has its number on its device alone: files of others have the same there.
+    // Inode numbers are unique per device only.
     let mut page = page.split_ascii_whitespace().skip(3);
     let page = format!("{}:{}", page.next()?, page.next()?);
     // 7: FLOCK  ADVISORY  WRITE 4711 00:01:2078 0 EOF
@@ -112,7 +112,7 @@ fn reader(maps: &str, locks: &str) -> Option<u32> {
     })
 }
 
-/// Why the consumerd that a program offered itself to last does not read it.
+/// Why the consumerd to which a program last offered itself does not read it.
 fn refusal(pid: u32) -> Option<Unread> {
     let is_page =
         |fd: &PathBuf| fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().starts_with(CONTROL));
@@ -125,7 +125,7 @@ fn runs_consumerd(pid: u32) -> bool {
     is_running_consumerd(&process::text(pid, "stat").unwrap_or_default())
 }
 
-/// By what everybody may read of a process: `4711 (blkin-consumerd) S 1 …`. One that is stopped or dead reads nothing.
+/// Judged by what every user may read about a process: `4711 (blkin-consumerd) S 1 …`. A stopped or dead one reads nothing.
 fn is_running_consumerd(stat: &str) -> bool {
     let state = stat.split_once(" (").and_then(|(_, rest)| rest.strip_prefix(CONSUMERD)?.strip_prefix(") "));
     state.is_some_and(|state| !state.starts_with(['T', 't', 'Z', 'X']))
@@ -133,18 +133,18 @@ fn is_running_consumerd(stat: &str) -> bool {
 
 fn is_consumerd(pid: u32) -> bool {
     let file = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    // An upgrade leaves the running file's name with " (deleted)" behind it.
+    // After an upgrade the link of the running file ends with " (deleted)".
     file.file_name()
         .and_then(|name| name.to_str())
         .is_some_and(|name| name.split(' ').next() == Some(CONSUMERD))
 }
 
-/// Where a process offers itself by the environment that it was started with, if that can be read.
+/// The socket at which a process offers itself, by the environment with which it was started, if that can be read.
 pub(super) fn socket_of(pid: u32) -> Option<PathBuf> {
     environment(pid, "BLKIN_SOCKET").map(|named| target::offers(Some(OsString::from_vec(named))))
 }
 
-/// What the environment that a process was started with says of a variable, nothing if it does not name it; `None` if it
+/// The value of a variable in the environment with which a process was started, empty if it is not set; `None` if the environment
 /// cannot be read.
 fn environment(pid: u32, variable: &str) -> Option<Vec<u8>> {
     let mut environment = Vec::new();
@@ -154,7 +154,7 @@ fn environment(pid: u32, variable: &str) -> Option<Vec<u8>> {
     Some(environment.split(|byte| *byte == 0).find_map(value).unwrap_or_default())
 }
 
-/// Whether what a process knows as `named`, maybe in a container, is `socket` here.
+/// Whether the path `named`, as a process sees it (perhaps in a container), is `socket` here.
 pub(super) fn is_same(pid: u32, named: &Path, socket: &Path) -> bool {
     let inside = match named.strip_prefix("/") {
         Ok(below) => PathBuf::from(format!("/proc/{pid}/root")).join(below),
@@ -164,14 +164,14 @@ pub(super) fn is_same(pid: u32, named: &Path, socket: &Path) -> bool {
     named == socket || file(&inside).is_some_and(|inside| file(socket) == Some(inside))
 }
 
-/// Whether the kernel shows a process of this user to nobody who lacks CAP_SYS_PTRACE: it gives root the files in its folder,
-/// though not the folder (proc(5)).
+/// Whether a process is not dumpable, so that only CAP_SYS_PTRACE lets others examine it: the files in its /proc folder then belong
+/// to root, though not the folder itself (proc(5)).
 pub(super) fn is_hidden(pid: u32, uid: u32) -> bool {
     let owner = fs::metadata(format!("/proc/{pid}/status")).map(|metadata| metadata.uid());
     uid != 0 && owner.is_ok_and(|owner| owner == 0)
 }
 
-/// Whether a process has other files than this one: by its mount namespace, as in a container, or by its root.
+/// Whether a process may see other files than this one: it has another mount namespace, as in a container, or another root.
 pub(super) fn is_apart(pid: u32) -> bool {
     let differs = |what: &str| {
         let link = |of: &str| fs::read_link(format!("/proc/{of}/{what}")).ok();

@@ -9,22 +9,22 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::Check;
 use super::daemons::{OF_CONSUMERD, Said, log_of};
 
-/// Whether a program of this user could offer its rings to the consumerd that has `said` how it is.
+/// Whether a program of this user could offer its rings to the consumerd whose answers are `said`.
 pub(super) fn check(path: &Path, said: &Said) -> Check {
     const NAME: &str = "consumerd's socket";
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound && said.is_well(OF_CONSUMERD) => Check::failed(
             NAME,
-            format!("{shown} is not there, though the blkin-consumerd of {} is well", said.base),
-            "if that is its socket somebody removed it: restart blkin-consumerd; if it has another, set BLKIN_SOCKET for \
+            format!("{shown} does not exist, though the blkin-consumerd at {} is healthy", said.base),
+            "if that is its socket, somebody removed it: restart blkin-consumerd; if its socket is elsewhere, set BLKIN_SOCKET for \
              programs and for this command; in a container, mount the folder of the socket (docs/deploy.md)",
         ),
         Err(error) if error.kind() == ErrorKind::NotFound => Check::failed(
             NAME,
-            format!("{shown} is not there"),
-            "start blkin-consumerd; in a container, mount the folder of the socket (docs/deploy.md); \
-             elsewhere than the default, set BLKIN_SOCKET for programs and for this command",
+            format!("{shown} does not exist"),
+            "start blkin-consumerd; in a container, mount the folder of the socket (docs/deploy.md); if the socket is not at the \
+             default place, set BLKIN_SOCKET for programs and for this command",
         ),
         Err(error) => Check::failed(
             NAME,
@@ -32,15 +32,15 @@ pub(super) fn check(path: &Path, said: &Said) -> Check {
             "make its folder searchable for this user",
         ),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            Check::failed(NAME, format!("{shown} is no socket"), NO_SOCKET)
+            Check::failed(NAME, format!("{shown} is not a socket"), NO_SOCKET)
         }
         Ok(_) => connectable(NAME, path),
     }
 }
 
-/// What to do about a path that is no socket. It may be anything, so nobody is told to remove it.
-const NO_SOCKET: &str = "name consumerd's socket by --socket or BLKIN_SOCKET; if that is its path, move what lies there \
-                         and restart blkin-consumerd";
+/// What to do about a path that is not a socket. It may be anything, so the advice is not to remove it.
+const NO_SOCKET: &str = "name consumerd's socket with --socket or BLKIN_SOCKET; if that is its path, move what is there and \
+                         restart blkin-consumerd";
 
 fn connectable(name: &'static str, path: &Path) -> Check {
     let shown = path.display();
@@ -58,7 +58,7 @@ fn connectable(name: &'static str, path: &Path) -> Check {
         Err(rustix::io::Errno::ACCESS) => Check::failed(
             name,
             format!("{shown} refuses user {}", rustix::process::geteuid().as_raw()),
-            "its mode should be 0666: restart blkin-consumerd, which makes it so",
+            "its mode should be 0666: restart blkin-consumerd, which sets it",
         ),
         Err(rustix::io::Errno::CONNREFUSED) => Check::failed(
             name,
@@ -67,8 +67,8 @@ fn connectable(name: &'static str, path: &Path) -> Check {
         ),
         Err(rustix::io::Errno::PROTOTYPE) => Check::failed(
             name,
-            format!("{shown} is another socket than consumerd's for programs"),
-            "name that by --socket or BLKIN_SOCKET, for programs and for this command: /run/blkin/consumerd.sock unless \
+            format!("{shown} is not the socket on which consumerd accepts programs"),
+            "name that one with --socket or BLKIN_SOCKET, for programs and for this command: /run/blkin/consumerd.sock unless \
              consumerd's `socket` says otherwise",
         ),
         Err(rustix::io::Errno::AGAIN) => Check::warning(
@@ -82,7 +82,7 @@ fn connectable(name: &'static str, path: &Path) -> Check {
     }
 }
 
-/// What keeps ordinary users from the socket at `path`, if anything does: its mode, or that of a folder above it.
+/// What keeps ordinary users from the socket at `path`, if anything: its mode, or the mode of a folder above it.
 pub(super) fn closed_to_others(path: &Path) -> Option<String> {
     let lacks = |path: &Path, bit: u32| {
         let mode = std::fs::metadata(path).ok()?.mode() & 0o7777;

@@ -1,4 +1,4 @@
-//! The equations, out of the metrics of each daemon.
+//! The equations, from the metrics of each daemon.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ const CONSUMERD_LOST: &str = "blkin_lost_total";
 const SINK_LOST: &str = "blkin_sink_lost_total";
 
 impl Ledger {
-    /// The program's, consumerd's and the sinks' equations from consumerd's metrics.
+    /// The equations of programs, consumerd and sinks from consumerd's metrics.
     pub fn of_consumerd(metrics: &Metrics) -> Ledger {
         let mut equations = Vec::new();
         for (process, own) in metrics.by("process") {
@@ -22,13 +22,13 @@ impl Ledger {
         Ledger { equations }
     }
 
-    /// The collector's equation from its metrics; none from those of another daemon.
+    /// The collector's equation from its metrics; none if these are of another daemon.
     pub fn of_collector(metrics: &Metrics) -> Ledger {
         if !metrics.has("blkin_collector_received_total") {
             return Ledger::default();
         }
         let mut right = vec![
-            // What is in the store now: what has left it is lost{expired}.
+            // What is in the store now: what has left it counts as lost{expired}.
             term("stored", metrics.sum("blkin_collector_in_store", &[])),
             term("duplicate", metrics.sum("blkin_collector_duplicate_total", &[])),
         ];
@@ -38,7 +38,7 @@ impl Ledger {
     }
 
     /// A relay's equations from its metrics: what arrived, and what each upstream got of it, first in annotations, then in
-    /// entries of Scribe calls, which are what a relay passes on. None from those of another daemon.
+    /// entries of Scribe calls, which are what a relay forwards. None if the metrics are of another daemon.
     pub fn of_relay(name: &str, metrics: &Metrics) -> Ledger {
         if !metrics.has("blkin_relay_received_total") {
             return Ledger::default();
@@ -117,7 +117,7 @@ fn shipping(metrics: &Metrics, sink: &str) -> Equation {
     }
 }
 
-/// Terms of entries carry their unit, so that nobody adds them to annotations.
+/// The names of terms in entries contain the unit, so that nobody adds them to annotations.
 fn unit_term(unit: &str, name: &str, value: i64) -> Term {
     term(&format!("{unit}{name}"), value)
 }

@@ -1,26 +1,26 @@
-//! The ledger in lines for people.
+//! The ledger as text.
 
 use std::fmt::Write as _;
 
 use super::{COLLECTOR, DEPARTED, DRAINED_BEFORE, Equation, Ledger, Term};
 use crate::terminal::{Colour, Style, filled, fit, safe, width};
 
-/// The steps of an annotation's way that are accounted for, in a few words each.
+/// The steps of an annotation's journey, each described in a few words.
 pub(super) const STEPS: [&str; 6] = [
     "recorded by programs, into their rings",
     "read out of the rings by consumerd",
     "understood by consumerd",
     "shipped by each sink of consumerd",
-    "taken by relays, and passed on to each upstream",
+    "accepted by relays, and forwarded to each upstream",
     "stored by the collector",
 ];
-/// The steps that have an equation for each program.
+/// The steps with an equation for each program.
 const OF_PROGRAMS: std::ops::Range<usize> = 0..3;
-/// Programs that lost nothing have a line each if they are no more than that.
+/// Up to this many programs that lost nothing have a line each.
 const MOST_LINES: usize = 8;
 
 impl Ledger {
-    /// A line for each equation, below what the step is that it speaks of; one for many programs that lost nothing.
+    /// A line for each equation, below the description of its step. Many programs that lost nothing share one line.
     pub fn table(&self, style: Style) -> String {
         let of_step = |step| self.equations.iter().filter(|equation| equation.step() == step).collect();
         let steps: Vec<Vec<Equation>> = (0..STEPS.len()).map(|step| told(of_step(step))).collect();
@@ -43,7 +43,7 @@ impl Term {
 }
 
 impl Equation {
-    /// Which of [`STEPS`] it speaks of.
+    /// Index of its step in [`STEPS`].
     fn step(&self) -> usize {
         match self.left.name.as_str() {
             "attempted" => 0,
@@ -55,13 +55,13 @@ impl Equation {
         }
     }
 
-    /// Whom it speaks of, for people.
+    /// Its scope, as printed.
     fn whom(&self) -> String {
         safe(if self.scope == DEPARTED { "ended programs" } else { &self.scope })
     }
 
-    /// Its line, or where that has no room whom it speaks of in one and the rest below. What is rarely other than 0, and is 0,
-    /// is left out.
+    /// Its line; if that is too long, the scope alone, and the rest in lines below. Terms that are rarely other than 0 are left out if
+    /// they are 0.
     fn text(&self, widest: usize, style: Style) -> String {
         let (verdict, colour) =
             if self.holds() { ("holds", Colour::Green) } else { ("DOES NOT HOLD", Colour::Red) };
@@ -79,19 +79,19 @@ impl Equation {
         text + &style.paint(colour, verdict)
     }
 
-    /// It is a running program's, holds, and names no loss.
+    /// Whether it is that of a running program, holds, and contains no loss.
     fn is_uneventful(&self) -> bool {
         let lost = self.right.iter().any(|term| term.is_loss() && term.value != 0);
         OF_PROGRAMS.contains(&self.step()) && self.scope != DEPARTED && self.holds() && !lost
     }
 
-    /// It is that of ended programs, and they recorded nothing.
+    /// Whether it is that of ended programs, and these recorded nothing.
     fn is_of_no_ended_program(&self) -> bool {
         let terms = std::iter::once(&self.left).chain(&self.right);
         self.scope == DEPARTED && terms.map(|term| term.value).all(|value| value == 0)
     }
 
-    /// All of these programs in one line. It holds as they do.
+    /// One equation for all of these programs. It holds, as each of theirs does.
     fn of_all(uneventful: &[&Equation]) -> Equation {
         let mut sum = Equation {
             scope: format!("{} programs without a loss", uneventful.len()),
@@ -110,8 +110,8 @@ impl Equation {
     }
 }
 
-/// The equations of a step as they are told: what many programs have in common, in one; of ended programs nothing while
-/// there are none, unless nobody else is there.
+/// The equations of a step as they are printed. Many programs that lost nothing share one equation. That of ended programs is left out
+/// if it is empty, unless it is the only one.
 fn told(mut equations: Vec<&Equation>) -> Vec<Equation> {
     if equations.len() > 1 {
         equations.retain(|equation| !equation.is_of_no_ended_program());

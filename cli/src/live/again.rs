@@ -1,4 +1,4 @@
-//! Another stream, when the one that was watched is over: its daemon may be on its way back.
+//! Reconnecting when a stream is over: its daemon may be restarting.
 
 use std::io::{self, Write};
 use std::thread;
@@ -9,14 +9,14 @@ use anyhow::Result;
 use super::Lost;
 use crate::terminal::safe;
 
-/// The pause before the first try, and the longest one.
+/// The pause before the first attempt, and the longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// Tries, and the pauses between them.
+/// Attempts to reconnect, and the pauses between them.
 #[derive(Debug)]
 pub(super) struct Again {
     pause: Duration,
-    /// When the stream began.
+    /// When the current stream began.
     since: Instant,
 }
 
@@ -27,30 +27,30 @@ impl Default for Again {
 }
 
 impl Again {
-    /// Tries until there is a stream, and says on the standard error what happens.
+    /// Tries until there is a stream, and reports on standard error what happens.
     ///
     /// # Errors
-    /// Whatever is not [`Lost`].
+    /// Any error that is not [`Lost`].
     pub(super) fn connect<T>(&mut self, lost: anyhow::Error, connect: impl Fn() -> Result<T>) -> Result<T> {
-        // One that ends as soon as it has begun is none to begin anew with.
+        // A stream that ended right after it began does not reset the pauses.
         if self.since.elapsed() > PAUSES.1 {
             self.pause = PAUSES.0;
         }
         let mut said = format!("{lost:#}");
-        tell(&format!("{said}; connecting again"));
+        tell(&format!("{said}; reconnecting"));
         loop {
             thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSES.1);
             match connect() {
                 Ok(stream) => {
                     self.since = Instant::now();
-                    tell("connected again: what came meanwhile is not shown");
+                    tell("reconnected; spans that arrived meanwhile are not shown");
                     return Ok(stream);
                 }
                 Err(error) if error.is::<Lost>() => {
                     let why = format!("{error:#}");
                     if why != said {
-                        tell(&format!("{why}; trying again"));
+                        tell(&format!("{why}; still trying"));
                         said = why;
                     }
                 }

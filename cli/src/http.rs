@@ -352,7 +352,7 @@ mod tests {
             assert!(parse_url(url).unwrap_err().contains("there is a space in it"), "{url}");
         }
         for url in ["https://10.0.0.5:9411", "file:///etc/passwd", "/etc/passwd", "", "http://"] {
-            assert!(parse_url(url).unwrap_err().contains("only http is spoken"), "{url}");
+            assert!(parse_url(url).unwrap_err().contains("only http is supported"), "{url}");
         }
     }
 
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn whoever_hangs_up_or_speaks_no_http_is_told_in_plain_words() {
         for (says, expected) in
-            [("", ": it hung up"), ("SSH-2.0-OpenSSH\r\n\r\n", ": what it says is no HTTP")]
+            [("", ": it hung up"), ("SSH-2.0-OpenSSH\r\n\r\n", ": it does not speak HTTP")]
         {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let client = Client::new(&listener.local_addr().unwrap().to_string());

@@ -378,7 +378,7 @@ mod tests {
         let lines = line.repeat(MAX_EVENT_BYTES as usize / line.len() + 1);
         let mut stream = Stream::new(lines.as_bytes());
         let error = stream.next_event().unwrap_err().to_string();
-        assert!(error.contains("does not end"), "{error}");
+        assert!(error.contains("is too long"), "{error}");
     }
 
     #[test]

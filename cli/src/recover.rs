@@ -329,15 +329,15 @@ mod tests {
         let file = saved();
         let end = file.len() - saved::END_BYTES;
         assert!(!summary(&file).contains("cut"));
-        assert!(summary(&file[..end]).ends_with("\nthe file ends too early: it was cut\n"));
+        assert!(summary(&file[..end]).ends_with("\nthe file ends too early: it was truncated\n"));
         let cut = summary(&file[..=end]);
         assert!(
-            cut.ends_with("it was cut, and what is left of its last section (1 byte) was left out\n"),
+            cut.ends_with("it was truncated, and what is left of its last section (1 byte) was left out\n"),
             "{cut}"
         );
         assert!(!cut.contains("damaged"), "{cut}");
         let copy = summary(&b"BLKINSEG".repeat(20));
-        assert!(copy.ends_with("\nthe file ends too early: it was cut\n"), "{copy}");
+        assert!(copy.ends_with("\nthe file ends too early: it was truncated\n"), "{copy}");
     }
 
     #[test]
@@ -369,7 +369,7 @@ mod tests {
     fn rings_of_another_version_are_named() {
         let reading = Reading { of_other_versions: 1, ..Reading::default() };
         let alone = of_reading(reading).unwrap_err().to_string();
-        assert!(alone.contains("it is of another version"), "{alone}");
+        assert!(alone.contains("it was written by another version"), "{alone}");
         let beside = of_reading(Reading { of_other_versions: 1, ..saved::read(&saved()) }).unwrap().summary;
         assert!(beside.ends_with("\n1 program is of another version and was left out\n"), "{beside}");
     }
@@ -405,6 +405,6 @@ mod tests {
     fn a_file_of_nothing_is_told_from_one_of_which_nothing_is_left() {
         let why = |file: &[u8]| of_reading(saved::read(file)).unwrap_err().to_string();
         assert!(why(b"something else").contains("neither a saved segment nor a copy"));
-        assert!(why(&saved()[..10]).contains("ends too early: it was cut"));
+        assert!(why(&saved()[..10]).contains("ends too early: it was truncated"));
     }
 }

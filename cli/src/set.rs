@@ -445,7 +445,7 @@ mod tests {
         let said = |line: &str| {
             shown(&parsed(line).unwrap(), &Done { rules: Vec::new(), programs: Vec::new() }, STYLE)
         };
-        let cut = "The kernel keeps 15 bytes of a name: this holds for all that it names a-very-long-nam.\n";
+        let cut = "The kernel keeps 15 bytes of a name: this applies to all programs that it names a-very-long-nam.\n";
         for line in ["--label a-very-long-name --off", "--label a-very-long-name-indeed --reset"] {
             assert!(said(line).ends_with(cut), "{line}");
         }

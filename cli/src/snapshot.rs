@@ -301,7 +301,7 @@ mod tests {
         let error = |pid| format!("{:#}", of_process(pid, None).unwrap_err());
         assert_eq!(error(u32::MAX), "no process has the id 4294967295");
         assert!(
-            error(std::process::id()).contains("has no rings of its own"),
+            error(std::process::id()).contains("has no rings"),
             "{}",
             error(std::process::id())
         );
@@ -375,7 +375,7 @@ mod tests {
             assert_eq!(written.text().contains(", replaced; "), replaced, "{}", written.text());
         }
         let said = asked(MAGIC.len()).unwrap_err();
-        assert!(said.ends_with(&format!("; {} is as it was", output.display())), "{said}");
+        assert!(said.ends_with(&format!("; {} is unchanged", output.display())), "{said}");
         assert_eq!(std::fs::read(&output).unwrap().len(), whole);
     }
 
@@ -407,7 +407,7 @@ mod tests {
             format!("{:#}", ask(&Command::parse_from(words).snapshot).unwrap_err())
         };
         for whose in [&["--all"][..], &["--label", "osd"]] {
-            assert!(said(whose).contains("names another; without it, root takes a process by --pid)"));
+            assert!(said(whose).contains("names another; without consumerd, root can take a snapshot of one process by --pid)"));
         }
         assert!(!said(&["--pid", "7"]).contains("by --pid"));
     }

@@ -173,7 +173,7 @@ mod tests {
             "none of 7 traces has a span with both \"a\" and \"b\"; 3 begins were left out: no end came after them in their span"
         );
         let cut = nothing(&Stats { traces: 7, ..Stats::default() }, &wanted);
-        assert!(cut.contains(" and \"b\", and there is more: query_seconds or"), "{cut}");
+        assert!(cut.contains(" and \"b\", and there are more: the collector's query_seconds or"), "{cut}");
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(lines.len(), 6, "{text}");
         assert!(lines[1].starts_with("osd.1") && !text.contains('\u{1b}'), "{text}");
         assert!(lines[2].contains(&units::duration(250)), "{text}");
-        assert!(lines[3].contains("7 traces, and there is more:"), "{text}");
+        assert!(lines[3].contains("7 traces, and there are more:"), "{text}");
         assert_eq!(lines[5], "12345 begins were left out: no end came after them in their span");
         for columns in [40, 60, 80] {
             let text = table(&stats, Style { columns, colours: false });

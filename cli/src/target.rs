@@ -146,12 +146,12 @@ mod tests {
     fn the_socket_of_the_programs_is_told_from_a_daemon_that_is_not_there() {
         let folder = tempfile::TempDir::new().unwrap();
         let offers = folder.path().join("consumerd.sock");
-        assert!(asked(offers.clone()).contains("does it run?"));
+        assert!(asked(offers.clone()).contains("is it running?"));
         let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         bind(&listener, &SocketAddrUnix::new(&offers).unwrap()).unwrap();
         listen(&listener, 1).unwrap();
         let said = asked(offers);
-        assert!(said.contains("control.sock beside it") && !said.contains("does it run?"), "{said}");
+        assert!(said.contains("control.sock beside it") && !said.contains("is it running?"), "{said}");
     }
 
     #[test]

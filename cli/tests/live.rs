@@ -116,19 +116,19 @@ fn it_goes_on_once_the_daemon_that_it_watches_is_there_again() {
     let mut child = live(&collector).args(["--limit", "2"]).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     drop(serve_one_span(&listener));
-    assert!(said.next().unwrap().ends_with("; connecting again"));
+    assert!(said.next().unwrap().ends_with("; reconnecting"));
     // It is there, and speaks no HTTP yet; then a proxy tells that it is not.
     drop(listener.accept().unwrap());
     let why = said.next().unwrap();
     assert!(
-        why.starts_with(&format!("blkin: failed to reach {collector}")) && why.ends_with("; trying again"),
+        why.starts_with(&format!("blkin: failed to reach {collector}")) && why.ends_with("; still trying"),
         "{why}"
     );
     drop(answer(&listener, "503 Service Unavailable\r\nConnection: close\r\n\r\n"));
     let why = said.next().unwrap();
     assert!(why.contains(" answered 503"), "{why}");
     let _open = serve_one_span(&listener);
-    assert_eq!(said.next().unwrap(), "blkin: connected again: what came meanwhile is not shown");
+    assert_eq!(said.next().unwrap(), "blkin: reconnected; spans that arrived meanwhile are not shown");
     assert!(ended(&mut child).success());
     let mut spans = String::new();
     child.stdout.take().unwrap().read_to_string(&mut spans).unwrap();

@@ -96,9 +96,9 @@ impl Recovered {
         all
     }
 
-    /// Checks that what each ring gave is a stretch without a gap, but for `holes` at most, and that nothing is spoilt.
+    /// Checks that what each ring gave is a stretch without a gap, but for `holes` at most, and that nothing is corrupt.
     fn check_whole(&self, holes: usize) -> Result<()> {
-        ensure!(self.summary.contains(" 0 spoilt"), "{}", self.summary);
+        ensure!(self.summary.contains(" 0 corrupt"), "{}", self.summary);
         for (slot, ordinals) in self.rings() {
             let steps: Vec<u64> = ordinals.windows(2).map(|pair| pair[1] - pair[0]).collect();
             ensure!(!steps.contains(&0), "ring {slot}: a record was read twice");
@@ -466,6 +466,6 @@ fn text_for_people_has_a_line_for_each_annotation() -> Result<()> {
         ensure!(text.contains(expected), "{expected:?} is not in\n{text}");
     }
     ensure!(summary.contains(&format!(":{pid}")), "{summary}");
-    ensure!(summary.contains(&format!("{calls} annotations, 0 spoilt, 0 missing")), "{summary}");
+    ensure!(summary.contains(&format!("{calls} annotations, 0 corrupt, 0 missing")), "{summary}");
     recorder.end()
 }

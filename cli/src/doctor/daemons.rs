@@ -135,12 +135,12 @@ impl Trouble {
             "refused" => format!(
                 "is {to} a Scribe server? look at its log, or configure the right one: what it refuses is lost for it (rejected)"
             ),
-            "disk_full" => format!("make room there; {daemon} goes on by itself"),
+            "disk_full" => format!("make room there; {daemon} continues by itself"),
             "bound" => {
-                "repair the upstream that lags behind, or raise spool_bytes; the relay goes on by itself"
+                "repair the upstream that lags behind, or raise spool_bytes; the relay continues by itself"
                     .to_owned()
             }
-            "no_reader" => format!("let somebody read the pipe; {daemon} goes on by itself"),
+            "no_reader" => format!("start a reader of the pipe; {daemon} continues by itself"),
             "clock" => format!("correct the clock of its machine; if it is right, restart {daemon}"),
             _ => format!("look at {}; it retries by itself", log_of(daemon)),
         }
@@ -352,7 +352,7 @@ mod tests {
         for cause in ["broken", "try_later"] {
             assert!(advice(cause).contains("log of b:1: it "), "{}", advice(cause));
         }
-        assert!(advice("broken").starts_with("name its Scribe port"), "that of HTTP may have been named");
+        assert!(advice("broken").starts_with("configure its Scribe port"), "that of HTTP may have been named");
         assert!(advice("refused").starts_with("is b:1 a Scribe server?"));
         assert!(advice("bound").contains("raise spool_bytes"));
         let log = "look at the log of the relay (`journalctl -u blkin-relay`);";
@@ -374,7 +374,7 @@ mod tests {
         let client = Client::new(&listener.local_addr().unwrap().to_string());
         let silent = Said::asked(&client.patient_for(Duration::from_millis(1)), "/healthz");
         let check = consumerd(&silent);
-        assert!(check.found.ends_with(" takes connections and answers none"), "{}", check.found);
+        assert!(check.found.ends_with(" accepts connections and does not answer"), "{}", check.found);
         assert!(check.advice.unwrap().contains("whether somebody stopped it"));
         listener.set_nonblocking(true).unwrap();
         assert!(listener.incoming().take_while(Result::is_ok).count() <= 1, "it was asked again");
@@ -410,7 +410,7 @@ mod tests {
         assert!(unreached(&here(), &metrics).is_empty());
         drop(server);
         let [check] = &unreached(&here(), &metrics)[..] else { panic!("one") };
-        let found = format!("nothing could be shipped to {to}: it cannot be reached: Connection refused");
+        let found = format!("nothing can be shipped to {to}, which cannot be reached: Connection refused");
         assert!(check.status == Status::Warning && check.found.starts_with(&found), "{}", check.found);
         assert!(unreached(&said(Client::new("192.0.2.1:1")), &metrics).is_empty(), "of another machine");
         let told = format!(
@@ -423,10 +423,10 @@ mod tests {
     #[test]
     fn somebody_elses_server_is_no_daemon_of_ours() {
         let check = collector(&said(serving("404 Not Found", "<html>")), None);
-        assert!(check.found.ends_with(" answered 404, which no collector does"), "{}", check.found);
+        assert!(check.found.ends_with(" answered 404, which a collector never does"), "{}", check.found);
         assert!(check.advice.unwrap().starts_with("start blkin-collector"));
         let check = consumerd(&said(serving("200 OK", "hello")));
-        assert!(check.found.ends_with(" is healthy, but no consumerd"), "{}", check.found);
+        assert!(check.found.ends_with(" is healthy, but is not a consumerd"), "{}", check.found);
         let check = relay(&said(serving("503 Service Unavailable", "no worker")));
         assert!(check.found.ends_with(" answered 503: no worker"), "{}", check.found);
     }
@@ -444,10 +444,10 @@ mod tests {
             _ => ("200 OK", r#"{"status":"UP"}"#),
         }));
         let [check, clock] = &disk_and_clock(&ours)[..] else { panic!("two") };
-        assert_eq!(check.found, format!("{}: its index fails for 7 s (disk_full): no space", ours.base));
+        assert_eq!(check.found, format!("{}: its index has been failing for 7 s (disk_full): no space", ours.base));
         assert!(check.advice.as_ref().unwrap().starts_with("make room there"));
         assert_eq!((check.name, clock.name), ("collector's disk", "collector's clock"));
-        assert!(clock.advice.as_ref().unwrap().starts_with("set the clock of its machine right"));
+        assert!(clock.advice.as_ref().unwrap().starts_with("correct the clock of its machine"));
         let zipkin = Said::by_collector(answering(|path| match path {
             "/health" => ("200 OK", r#"{"status":"UP"}"#),
             "/metrics" => ("200 OK", r#"{"counter.zipkin_collector.spans.http":4.0}"#),
@@ -476,7 +476,7 @@ mod tests {
         let elsewhere = advice("10.0.0.5:9410");
         assert_eq!(by("scribe_json", "10.0.0.5:9410"), elsewhere);
         assert!(
-            elsewhere.starts_with("consumerd ships to 10.0.0.5:9410: name the collector "),
+            elsewhere.starts_with("consumerd ships to 10.0.0.5:9410: give the address of the collector "),
             "{elsewhere}"
         );
         assert!(elsewhere.ends_with("BLKIN_COLLECTOR_URL, such as http://10.0.0.5:9411"), "{elsewhere}");
@@ -501,7 +501,7 @@ mod tests {
         };
         let full = r#"{"workers":[{"name":"store","state":"stuck"},{"name":"live","state":"alive"}],"troubles":
             [{"name":"store","to":"disk","cause":"disk_full","reason":"no room","seconds":2}]}"#;
-        assert!(advice(full).starts_with("its disk takes nothing"), "{}", advice(full));
+        assert!(advice(full).starts_with("its disk accepts no writes"), "{}", advice(full));
         let stuck = r#"{"workers":[{"name":"store","state":"stuck"}],"troubles":[]}"#;
         assert!(advice(stuck).ends_with("restart it"), "{}", advice(stuck));
     }

@@ -134,12 +134,12 @@ mod tests {
         let path = folder.join("socket");
         let nobody = said(Client::new("127.0.0.1:1"));
         let socket = |path: &Path| check(path, &nobody);
-        assert!(socket(&path).found.ends_with("is not there"));
+        assert!(socket(&path).found.ends_with("does not exist"));
         let well = check(&path, &said(answering(|_| ("200 OK", "blkin_offers_total 1\n"))));
-        assert!(well.found.contains(" is not there, though ") && well.advice.unwrap().contains("restart"));
+        assert!(well.found.contains(" does not exist, though ") && well.advice.unwrap().contains("restart"));
         std::fs::write(&path, "").unwrap();
         let other = socket(&path);
-        assert!(other.found.ends_with("is no socket") && !other.advice.unwrap().contains("remove"));
+        assert!(other.found.ends_with("is not a socket") && !other.advice.unwrap().contains("remove"));
         std::fs::remove_file(&path).unwrap();
 
         let address = SocketAddrUnix::new(&path).unwrap();
@@ -153,7 +153,7 @@ mod tests {
         let control = folder.join("control.sock");
         let _listener = std::os::unix::net::UnixListener::bind(&control).unwrap();
         let wrong = socket(&control);
-        assert!(wrong.found.ends_with(" is another socket than consumerd's for programs"), "{}", wrong.found);
+        assert!(wrong.found.ends_with(" is not the socket on which consumerd accepts programs"), "{}", wrong.found);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -266,7 +266,7 @@ fn a_zipkin_server_has_no_equation_and_is_said_not_to_tell() {
     let reading = Ledger::read(&serving(CONSUMERD), &[], &serving(ZIPKIN));
     assert_eq!(reading.ledger, Ledger::of_consumerd(&Metrics::parse(CONSUMERD)));
     assert!(reading.balances(), "{:?}", reading.unread);
-    assert!(reading.silent.unwrap().contains("a Zipkin server, which does not tell"));
+    assert!(reading.silent.unwrap().contains("a Zipkin server, which does not count"));
     assert_eq!(Ledger::read(&serving(CONSUMERD), &[], &serving(COLLECTOR)).silent, None);
 }
 

@@ -300,11 +300,7 @@ mod tests {
     fn a_process_that_is_not_there_is_told_from_one_without_rings() {
         let error = |pid| format!("{:#}", of_process(pid, None).unwrap_err());
         assert_eq!(error(u32::MAX), "no process has the id 4294967295");
-        assert!(
-            error(std::process::id()).contains("has no rings"),
-            "{}",
-            error(std::process::id())
-        );
+        assert!(error(std::process::id()).contains("has no rings"), "{}", error(std::process::id()));
     }
 
     #[test]
@@ -407,7 +403,9 @@ mod tests {
             format!("{:#}", ask(&Command::parse_from(words).snapshot).unwrap_err())
         };
         for whose in [&["--all"][..], &["--label", "osd"]] {
-            assert!(said(whose).contains("names another; without consumerd, root can take a snapshot of one process by --pid)"));
+            assert!(said(whose).contains(
+                "names another; without consumerd, root can take a snapshot of one process by --pid)"
+            ));
         }
         assert!(!said(&["--pid", "7"]).contains("by --pid"));
     }

@@ -125,7 +125,7 @@ impl Trouble {
         match cause.as_str() {
             "unreachable" => unreachable(daemon),
             "broken" => format!(
-                "if the reason says that this is not a Scribe server, configure its Scribe port (9410 on a collector, 1463 on a relay); \
+                "configure its Scribe port (9410 on a collector, 1463 on a relay) if the reason says that this is not a Scribe server; \
                  otherwise look at the log of {to}: it drops connections, or was silent for io_timeout_ms; {daemon} retries by itself"
             ),
             "try_later" => format!(
@@ -352,7 +352,10 @@ mod tests {
         for cause in ["broken", "try_later"] {
             assert!(advice(cause).contains("log of b:1: it "), "{}", advice(cause));
         }
-        assert!(advice("broken").starts_with("configure its Scribe port"), "that of HTTP may have been named");
+        assert!(
+            advice("broken").starts_with("configure its Scribe port"),
+            "that of HTTP may have been named"
+        );
         assert!(advice("refused").starts_with("is b:1 a Scribe server?"));
         assert!(advice("bound").contains("raise spool_bytes"));
         let log = "look at the log of the relay (`journalctl -u blkin-relay`);";
@@ -444,7 +447,10 @@ mod tests {
             _ => ("200 OK", r#"{"status":"UP"}"#),
         }));
         let [check, clock] = &disk_and_clock(&ours)[..] else { panic!("two") };
-        assert_eq!(check.found, format!("{}: its index has been failing for 7 s (disk_full): no space", ours.base));
+        assert_eq!(
+            check.found,
+            format!("{}: its index has been failing for 7 s (disk_full): no space", ours.base)
+        );
         assert!(check.advice.as_ref().unwrap().starts_with("make room there"));
         assert_eq!((check.name, clock.name), ("collector's disk", "collector's clock"));
         assert!(clock.advice.as_ref().unwrap().starts_with("correct the clock of its machine"));

@@ -153,7 +153,11 @@ mod tests {
         let control = folder.join("control.sock");
         let _listener = std::os::unix::net::UnixListener::bind(&control).unwrap();
         let wrong = socket(&control);
-        assert!(wrong.found.ends_with(" is not the socket on which consumerd accepts programs"), "{}", wrong.found);
+        assert!(
+            wrong.found.ends_with(" is not the socket on which consumerd accepts programs"),
+            "{}",
+            wrong.found
+        );
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

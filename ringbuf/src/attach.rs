@@ -23,7 +23,7 @@ use crate::names::Texts;
 use crate::recorder::nearest_count;
 use crate::ring::{Head, RingShape};
 
-/// Why descriptors are no segment.
+/// Why descriptors were not accepted as a segment.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// A system call failed.
@@ -44,34 +44,34 @@ pub enum AttachError {
         record: u64,
     },
     /// A header that contradicts itself.
-    #[error("the segment's header is not one ({0})")]
+    #[error("the segment's header is invalid ({0})")]
     Header(&'static str),
 }
 
-/// What a program said of itself when it made its segment; a private copy.
+/// What a program said about itself when it made its segment; a private copy.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramInfo {
     /// Identity of the segment on this machine until it reboots.
     pub inode: u64,
     /// Device of the memfd's file system.
     pub device: u64,
-    /// The program's own word; the kernel's is the peer credential of its offer.
+    /// As the program states it; the kernel's statement is the peer credential of its offer.
     pub pid: u32,
-    /// The first bytes of its name, also its own word; zeros if it does not say.
+    /// The first bytes of its name, also as it states it; zeros if it does not say.
     pub name: [u8; 16],
     /// Cookie of its stamps.
     pub cookie: u32,
-    /// Rings.
+    /// Number of rings.
     pub slots: usize,
-    /// Size of each.
+    /// Size of each ring.
     pub ring_bytes: usize,
     /// Clock of its raw times.
     pub clock: ClockKind,
-    /// Its anchor at creation.
+    /// Anchor of that clock at creation.
     pub anchor: Anchor,
     /// What its full rings do.
     pub mode: RingMode,
-    /// How it writes them.
+    /// Which protocol it writes them by.
     pub producer: ProducerKind,
 }
 
@@ -94,7 +94,7 @@ pub struct ProgramCounters {
     pub stalled: u64,
     /// Not lost, but with a text cut.
     pub truncated: u64,
-    /// Texts that the table of names had no room for.
+    /// Texts for which the table of names had no room.
     pub not_interned: u64,
     /// Lost: overwritten by later ones, in a flight recorder.
     pub overwritten: u64,
@@ -129,7 +129,7 @@ impl ProgramCounters {
     }
 }
 
-// One bit each in `Attachment::at_hole`.
+// One bit per slot in `Attachment::at_hole`.
 const _: () = assert!(MAX_SLOTS <= u64::BITS as usize);
 
 /// One program's segment and control page, mapped.
@@ -138,10 +138,10 @@ pub struct Attachment {
     words: Mapping,
     control: Arc<Mapping>,
     info: ProgramInfo,
-    /// Of this side, when it was mapped.
+    /// Anchor of the program's clock when this side mapped the segment.
     opened_at: Anchor,
     at: [Position; MAX_SLOTS],
-    /// Of which slots (a bit each) the page says that this side waits at a hole.
+    /// The slots (a bit each) for which the page says that this side waits at a hole.
     at_hole: u64,
     no_writer_left: bool,
 }
@@ -183,7 +183,7 @@ impl Attachment {
         &self.info
     }
 
-    /// When this side began to look, on the program's clock and on its own.
+    /// When this side began to look, as an anchor of the program's clock.
     pub(crate) fn opened_at(&self) -> Anchor {
         self.opened_at
     }
@@ -198,22 +198,22 @@ impl Attachment {
         layout::all_slots(self.info.slots)
     }
 
-    /// The slots, a bit each, in whose rings something may be: those that the program has opened by now. After a record was
-    /// copied, that are all in which others were committed before it.
+    /// The slots, a bit each, whose rings may hold something: those that the program has opened by now. Asked after a record
+    /// was copied, it includes all in which others were committed before that record.
     #[inline]
     pub fn opened(&self) -> u64 {
         let all = self.all_slots();
-        // What nobody writes any more is looked at once more, whatever the word says.
+        // Once nobody writes any more, every ring is looked at once more, whatever the word says.
         if self.no_writer_left { all } else { all & !self.words.words()[header::UNOPENED].load(Relaxed) }
     }
 
-    /// Goes on where another consumer stopped.
+    /// Continues where another consumer stopped.
     pub fn resume(&mut self, slot: usize, at: Position) {
         self.at[slot] = at;
     }
 
-    /// How far the page says that a ring has been read, by whoever did so last. Any numbers can stand there, for the program may
-    /// write them: `None` of those that the ring contradicts, for it holds what came since.
+    /// How far a ring has been read, as its last reader published it in the page. The program can write any numbers there:
+    /// `None` for numbers that the ring contradicts, because what came after them would not fit into it.
     pub fn published(&self, slot: usize) -> Option<Position> {
         let said = published(&self.control, slot);
         let is_possible = said.records <= said.grain && self.reader(slot).reserved(said).is_some();
@@ -235,8 +235,8 @@ impl Attachment {
         drained
     }
 
-    /// Says in the page whether this side waits at a hole, if that is news: most looks at rings find nothing, and a store
-    /// for each would make the page's lines travel.
+    /// Says in the page whether this side waits at a hole, if that has changed: most looks at rings find nothing, and a store
+    /// for each would make the page's cache lines travel.
     #[inline]
     fn tell_hole(&mut self, slot: usize, waits: bool) {
         let bits = self.at_hole & !(1 << slot) | u64::from(waits) << slot;
@@ -255,22 +255,22 @@ impl Attachment {
         self.control.words()[tail].store(self.at[slot].grain, Release);
     }
 
-    /// How many records of a ring an earlier consumer said that it has settled. Any number can stand there.
+    /// How many records of a ring an earlier consumer said it had settled. The page may hold any number.
     pub fn settled(&self, slot: usize) -> u64 {
         self.control.words()[control::slot_line(slot) + control::SETTLED_RECORDS].load(Relaxed)
     }
 
-    /// Says how many records of a ring are settled, for the consumer that comes after this one.
+    /// Publishes how many records of a ring are settled, for the next consumer.
     pub fn publish_settled(&self, slot: usize, records: u64) {
         let settled = &self.control.words()[control::slot_line(slot) + control::SETTLED_RECORDS];
-        // Seldom news, and the program reads tail in the same line.
+        // Changes seldom, and the program reads tail in the same cache line.
         if settled.load(Relaxed) != records {
             settled.store(records, Relaxed);
         }
     }
 
-    /// The grain behind the last that the program has reserved in a ring by now; `None` if the ring contradicts itself.
-    /// Looks at other rings after that see whatever was committed before.
+    /// The position behind the last grain that the program has reserved in a ring by now; `None` if the ring contradicts itself.
+    /// Looks at other rings after that see whatever the thread that reserved it had committed there before.
     pub fn reserved(&self, slot: usize) -> Option<u64> {
         self.reader(slot).reserved(self.at[slot])
     }
@@ -280,12 +280,12 @@ impl Attachment {
         (0..self.info.slots).map(|slot| self.reader(slot).pending(self.first_pending(slot))).sum()
     }
 
-    /// Nobody reads an overwriting ring to the end: all that it holds is pending.
+    /// An overwriting ring is not drained: everything that it holds is pending.
     fn first_pending(&self, slot: usize) -> Position {
         match self.info.mode {
             RingMode::Discard => self.at[slot],
             RingMode::Overwrite => {
-                // SYNC POINT evict: head, loaded after it, is not older.
+                // SYNC POINT evict: head is loaded after OLDEST, and so is not older.
                 let oldest = Head(self.slot_header(slot)[slot::OLDEST].load(Acquire));
                 Position { grain: oldest.position(), records: oldest.records() }
             }
@@ -297,8 +297,8 @@ impl Attachment {
         self.counters_and_pending().0
     }
 
-    /// The program's counters, and of the same look the records that it has committed and this side has not read: the
-    /// program goes on recording meanwhile, and what is looked at one after the other would not add up.
+    /// The program's counters, and from the same look the number of records that it has committed and this side has not read:
+    /// the program goes on recording meanwhile, and figures read one after the other would not add up.
     pub fn counters_and_pending(&self) -> (ProgramCounters, u64) {
         let mut looks = LOOKS;
         let outside = look_until_it_adds_up(&mut looks, || self.look_outside());
@@ -330,7 +330,7 @@ impl Attachment {
                 counters.committed.wrapping_sub(counters.overwritten)
             }
             RingMode::Discard => {
-                // Head keeps 28 bits of the count; what has been read tells the rest.
+                // Head keeps 28 bits of the count; the number of records read supplies the rest.
                 let read = self.at[slot].records;
                 let unread = Head(count(slot::HEAD)).records().wrapping_sub(read) & ORDINAL_MASK;
                 counters.committed = read.wrapping_add(unread);
@@ -339,7 +339,7 @@ impl Attachment {
         };
         counters.attempted = count(slot::ATTEMPTED);
         if self.is_written_portably(slot) {
-            // There head alone counts the attempts that found a place.
+            // In such a ring only head counts the attempts that found a place.
             counters.attempted = counters.attempted.wrapping_add(counters.committed);
         }
         counters.full = count(slot::FULL);
@@ -354,7 +354,7 @@ impl Attachment {
         self.info.producer == ProducerKind::Portable || slot + 1 == self.info.slots
     }
 
-    /// A private copy of a text of the table of names.
+    /// A private copy of a text in the table of names.
     pub fn text(&self, id: u32) -> Option<Vec<u8>> {
         let words = self.words.words();
         let text = &words[layout::NAMES_TEXT..][..layout::NAMES_TEXT_WORDS];
@@ -375,19 +375,19 @@ impl Attachment {
         self.no_writer_left = true;
     }
 
-    /// Those who can write the segment.
+    /// A handle on those who can write the segment.
     pub fn writers(&self) -> Writers {
         Writers(self.segment.clone())
     }
 
-    /// Tells the program that somebody reads (it stops offering itself) or nobody does any more.
+    /// Tells the program that somebody reads (it stops offering itself), or that nobody does any more.
     pub fn mark_attached(&self, is_attached: bool) {
         let words = self.control.words();
-        // First, so that a program which sees that nobody is attached sees why.
+        // First, so that a program that sees that nobody is attached also sees why.
         words[control::LEFT].store(u64::from(!is_attached), Relaxed);
         if is_attached {
             words[control::UNREAD].store(0, Relaxed);
-            // From here on a flight recorder expects more of them, also of one that is killed at once.
+            // From here on a flight recorder expects further beats, even if this consumer is killed at once.
             self.control().beat();
         }
         words[control::ATTACHED].store(u64::from(is_attached), Release);
@@ -428,17 +428,18 @@ impl Writers {
     /// Whether the kernel says that no mapping is left through which anybody could write the segment: it then accepts the
     /// write seal.
     ///
-    /// A program may have it answer late, or on older kernels never: it waits for pages that are in use elsewhere, and for
-    /// whoever holds the lock of the file.
+    /// A program can delay the answer or, on older kernels, prevent it for ever: the kernel waits for pages that are in use
+    /// elsewhere, and for whoever holds the lock of the file.
     pub fn are_gone(&self) -> bool {
-        // A program that has forbidden all further seals since it was taken in cannot be asked any more.
+        // A program may have forbidden all further seals after it was accepted. It can no longer be asked, and counts as gone.
         matches!(fcntl_add_seals(&self.0, SealFlags::WRITE), Ok(()) | Err(Errno::PERM))
     }
 }
 
-/// So often counters are looked at anew until they add up, all those of a program together: whoever asks keeps its rings from
-/// being read meanwhile, and those of others. A writer that is between two looks, or stopped between an attempt and its
-/// loss, which are two steps of the portable producer, makes them differ for a moment; what differs for ever is an error.
+/// How often counters are read again until they add up, for all slots of a program together: meanwhile the caller keeps
+/// this program's rings, and those of others, from being read. A writer that goes on between two loads, or was stopped between
+/// counting an attempt and its loss, which are two steps of the portable producer, makes them differ for a moment; a lasting
+/// difference is an error.
 const LOOKS: usize = 1000;
 
 fn look_until_it_adds_up(
@@ -454,8 +455,8 @@ fn look_until_it_adds_up(
     }
 }
 
-/// What an overwriting ring overwrote, and what it recorded. Both words keep 28 bits of their counts; the counter of
-/// what was overwritten, which a kill may leave a little behind, tells the rest: a ring holds far fewer records than that.
+/// What an overwriting ring overwrote, and what it recorded. Both words keep 28 bits of their counts. The counter of
+/// overwritten records supplies the rest, though a kill may leave it a little behind: a ring holds far fewer than 2^28 records.
 fn recorded(count: impl Fn(usize) -> u64) -> (u64, u64) {
     let overwritten = nearest_count(Head(count(slot::OLDEST)).records(), count(slot::OVERWRITTEN));
     (overwritten, nearest_count(Head(count(slot::HEAD)).records(), overwritten))
@@ -472,11 +473,11 @@ fn largest_segment() -> usize {
     RINGS_OFFSET_BYTES + layout::MAX_ASKED_RING_BYTES
 }
 
-/// What must be sealed is, and one seal more can be added: by that it is known when a program has ended.
+/// Checks that the required seals are set, and that one more can be added: that is how the end of a program is noticed.
 fn check_seals(fd: &OwnedFd, what: &'static str, needed: SealFlags) -> Result<(), AttachError> {
     match fcntl_get_seals(fd) {
         Ok(seals) if seals.contains(needed) && !seals.contains(SealFlags::SEAL) => Ok(()),
-        // Any file that is no memfd answers EINVAL.
+        // Any file that is not a memfd answers EINVAL.
         Ok(_) | Err(Errno::INVAL) => Err(AttachError::NotSealed(what)),
         Err(error) => Err(AttachError::System("read seals", error)),
     }

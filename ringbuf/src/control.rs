@@ -40,7 +40,7 @@ impl Unread {
         }
     }
 
-    /// What a consumer has told a program, out of its control page; `None` if nothing, or if the page cannot be read.
+    /// What a consumer has told a program, read from its control page; `None` if nothing, or if the page cannot be read.
     pub fn told(page: &File) -> Option<Unread> {
         let mut word = [0; size_of::<u64>()];
         let at = size_of_val(&word) * control::UNREAD;
@@ -48,13 +48,13 @@ impl Unread {
         Unread::from_word(u64::from_ne_bytes(word))
     }
 
-    /// Tells the program, through its control page, which need not be mapped. It says so on its standard error, and
-    /// offers itself more rarely.
+    /// Tells the program, through its control page, which need not be mapped. The program says so on its standard error, and
+    /// offers itself less often.
     ///
     /// # Errors
-    /// When the page cannot be mapped. Only the program itself, or want of memory, can bring that about.
+    /// When the page cannot be mapped. Only the program itself, or lack of memory, can cause that.
     pub fn tell(self, control: &OwnedFd) -> Result<(), AttachError> {
-        // A call that writes the file would wait for whoever else is writing it: a program could have it wait for ever.
+        // A write to the file would wait for whoever else is writing it: a program could make it wait for ever.
         ControlPage::open(control)?.word(control::UNREAD).store(self.to_word(), Relaxed);
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Unread {
 
 /// A program's control page. It stays mapped as long as one handle on it, or its [`Attachment`], lives.
 ///
-/// The program could write the page as well, so that what is read from it says nothing about the program.
+/// The program can write the page too: what is read from it is no evidence about the program.
 ///
 /// [`Attachment`]: crate::Attachment
 #[derive(Clone)]
@@ -76,7 +76,7 @@ impl ControlPage {
     /// Maps a control page by itself, without its segment.
     ///
     /// # Errors
-    /// When the descriptor is no sealed memory of the right size, or cannot be mapped.
+    /// When the descriptor is not sealed memory of the right size, or cannot be mapped.
     pub fn open(fd: &OwnedFd) -> Result<ControlPage, AttachError> {
         const NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
         if !fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(NEEDED)) {
@@ -90,29 +90,29 @@ impl ControlPage {
         Ok(ControlPage(Arc::new(page)))
     }
 
-    /// Levels that the program shall not record, bit n for level n; 0xff turns it off. In force with its next call.
+    /// Levels that the program is not to record, bit n for level n; 0xff turns recording off. Takes effect with its next call.
     pub fn block_levels(&self, levels: u8) {
         self.word(control::BLOCKED).store(u64::from(levels), Relaxed);
     }
 
-    /// One of how many roots the program shall trace; 0: as its environment says.
+    /// N: the program is to trace one in N roots; 0: as its environment says.
     pub fn set_rate(&self, rate: u64) {
         self.word(control::RATE).store(rate, Relaxed);
     }
 
-    /// Shows a program whose rings are not drained that it is held all the same.
+    /// Shows a program whose rings are not drained that a consumer holds it all the same.
     pub fn beat(&self) {
         let beat = self.word(control::BEAT);
-        // One consumer has the program.
+        // No atomic addition: only one consumer has the program.
         beat.store(beat.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Asks to be woken by the program once one of its heads passes an eighth of a ring of which three eighths or more
-    /// wait, or no longer. A program that has ended a sleep calls again only in another one: each call of this begins one,
-    /// told from others by the monotonic clock's nanoseconds within a second.
+    /// Asks the program to wake its consumer when one of its heads passes an eighth of a ring of which three eighths or more
+    /// are unread; or asks no longer. A program that has ended one sleep calls again only for another: each call of this begins
+    /// a new sleep, told from others by the monotonic clock's nanoseconds within a second.
     ///
-    /// Ordered before what is read of the rings afterwards, so that a caller who then looks at the heads misses only
-    /// records of which the program had not seen this yet.
+    /// Ordered before later reads of the rings, so that a caller that then looks at the heads misses only records whose writers
+    /// had not seen this request yet.
     pub fn set_sleeping(&self, is_sleeping: bool) {
         let sleep = clock_gettime(ClockId::Monotonic).tv_nsec as u64;
         let word = if is_sleeping { sleep << 32 | u64::from(control::ASLEEP) } else { 0 };

@@ -1,4 +1,4 @@
-//! The consumer's protocol: copy what is committed, stop at a hole while its writer may live, judge nothing.
+//! The consumer's protocol: copy what is committed, stop at a hole while its writer may be alive, interpret nothing.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -25,11 +25,11 @@ pub struct Drained {
     pub from: Position,
     /// Where it stopped.
     pub to: Position,
-    /// Where head stood when it began: everything before that was reserved by then.
+    /// Where head was when the drain began: every grain before it was reserved by then.
     pub head_grain: u64,
     /// Records copied.
     pub records: u64,
-    /// Records that were reserved and never committed; only once no writer is left.
+    /// Records that were reserved and never committed; counted only once no writer is left.
     pub torn: u64,
     /// It stopped at a hole: a writer is between reservation and commit, or was stopped there.
     pub blocked_on_hole: bool,
@@ -39,15 +39,15 @@ pub struct Drained {
     pub insane: bool,
 }
 
-/// How far ahead of the grain that is looked at its producer's cache is asked for one: the processor by itself does not
-/// ask beyond the end of a page.
+/// How many grains ahead of the current one memory is prefetched from its producer's cache: the processor by itself does
+/// not prefetch beyond the end of a page.
 const AHEAD_GRAINS: u64 = 24;
 
 /// A grain as it was copied.
 type Grain = [u64; GRAIN_WORDS];
 
-/// What a drain has done so far. It is apart from what the caller sees, which lies in memory: a count there waits, record
-/// after record, for its own last store.
+/// What a drain has done so far. Kept apart from what the caller sees, which lies in memory: a count there would wait,
+/// record after record, for its own last store.
 #[derive(Clone, Copy, Default)]
 struct Done {
     at: Position,
@@ -73,18 +73,18 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         records.min(self.shape.grains())
     }
 
-    /// The grain behind the last that was reserved by now; `None` if head lies outside the ring.
+    /// The position behind the last grain that was reserved by now; `None` if head lies outside the ring.
     ///
-    /// Whoever looks at another ring after that finds there what a thread had reserved before what is seen here.
+    /// A caller that looks at another ring afterwards finds there what a thread had reserved before the reservations seen here.
     pub fn reserved(&self, at: Position) -> Option<u64> {
-        // SYNC POINT look: pairs with the release in ring. A sequence, which is of x86-64, needs no more than its order.
+        // SYNC POINT look: pairs with the release in ring. For a sequence, the order of stores on x86-64 suffices.
         let head = Head(self.header.load(slot::HEAD, Acquire));
         let available = head.position().wrapping_sub(at.grain) & POSITION_MASK;
         (available <= self.shape.grains()).then_some(at.grain + available)
     }
 
-    /// Appends whole records to `out`, as they stand in the ring, and moves `at` behind them. At most `max_grains`,
-    /// but at least one record. `no_writer_left`: holes are passed and counted as torn.
+    /// Appends whole records to `out`, as they stand in the ring, and moves `at` behind them. Stops once `max_grains` or more
+    /// have been read. `no_writer_left`: holes are passed and counted as torn.
     pub fn drain(
         &self,
         at: &mut Position,
@@ -131,9 +131,9 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         drained
     }
 
-    /// Copies the committed record that begins where the drain stands, if there is one. One whose continuation grains are
-    /// not its own is taken only as far as they are: what follows is judged by its own stamps, so that a bad record hides
-    /// no good one.
+    /// Copies the committed record that begins where the drain stands, if there is one. If not all of its continuation grains
+    /// are its own, only those before the first foreign one are copied: what follows is judged by its own stamps, so that a
+    /// bad record hides no good one.
     #[inline(always)]
     fn copy_record(&self, done: Done, end: u64, copies: &mut Copies<'_>) -> Option<Done> {
         let position = done.at.grain;
@@ -148,7 +148,7 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         Some(Done { at, records: done.records + 1, torn: done.torn + torn })
     }
 
-    /// Copies the grains behind the head of a record that are its own, and says how many they are.
+    /// Copies the record's own grains behind its head, and returns how many there are.
     #[inline(never)]
     fn copy_continuations(&self, position: u64, grains: u64, end: u64, copies: &mut Copies<'_>) -> u64 {
         let most = grains.min(end - position);

@@ -1,4 +1,4 @@
-//! Where the oldest record of an overwriting ring goes when a new one needs its place: whichever producer asks.
+//! How far OLDEST of an overwriting ring moves when a new record needs room; common to both producers.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -14,11 +14,11 @@ const LEAST_STEPS: u64 = 16;
 
 /// The OLDEST with which `grains` more fit behind `head`: `oldest` moved over whole committed records. `oldest` itself
 /// when there is room. `None` when a hole is in the way: a grain there is reserved and not committed, and its writer
-/// may still write it. `None` too when both lie further apart than the ring is long, as of words that were loaded at
-/// different times.
+/// may still write it. Also `None` when the two are further apart than the ring is long, as words loaded at different
+/// times may be.
 ///
-/// Only what nobody may write is judged rightly. A caller that is answered `None` looks whether OLDEST and head still
-/// are what it passed; one that moves OLDEST does so by compare-and-swap from `oldest` (invariant 9).
+/// The answer is reliable only for grains that nobody may write. A caller that gets `None` checks whether OLDEST and head
+/// still are what it passed; one that moves OLDEST does so by compare-and-swap from `oldest` (invariant 9).
 pub(crate) fn next_oldest<W: Words + ?Sized>(
     ring: &W,
     shape: RingShape,
@@ -52,7 +52,7 @@ pub(crate) fn next_oldest<W: Words + ?Sized>(
 }
 
 fn committed_at<W: Words + ?Sized>(ring: &W, shape: RingShape, position: u64) -> Option<u64> {
-    // SYNC POINT commit: pairs with the release in ring: who writes there next comes after that writer (invariant 9).
+    // SYNC POINT commit: pairs with the release in ring: the next writer there comes after the one that committed (invariant 9).
     let stamp = Stamp(ring.load(shape.word_of(position), Acquire));
     stamp.head_length_at(position & POSITION_MASK, shape.cookie()).map(|grains| grains as u64)
 }

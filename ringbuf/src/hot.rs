@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::layout::MAX_SLOTS;
 
-/// First line: constants of the process that records want; second: those that roots do. Then a line for each slot.
+/// First cache line: constants of the process that records read; second: those that roots read. Then one line for each slot.
 #[repr(C, align(64))]
 pub(crate) struct Hot {
     /// See [`crate::process`].
     pub(crate) phase: AtomicU64,
     /// Header of the first slot in the segment; the others follow it.
     pub(crate) headers: AtomicPtr<AtomicU64>,
-    /// From the thread pointer to the thread's rseq area; 0 where there is none.
+    /// Offset of the thread's rseq area from the thread pointer; 0 where there is none.
     pub(crate) rseq_offset: AtomicI32,
     /// The same, if rings are written by restartable sequences; else 0.
     pub(crate) push_offset: AtomicI32,
-    /// From the thread pointer to the index in that area that chooses the slot (concurrency id, or CPU).
+    /// Offset from the thread pointer of the index in that area that chooses the slot (concurrency id, or CPU).
     pub(crate) index_offset: AtomicI32,
     /// Grains of a ring, less one.
     pub(crate) mask: AtomicU32,
     /// What a record of one grain adds to the pair of head and attempts.
     pub(crate) step: [AtomicU64; 2],
-    /// Stamp of a record of one grain, but for its position.
+    /// Stamp of a record of one grain, without its position.
     pub(crate) stamp: AtomicU64,
     /// Grains of an eighth of a ring, less one.
     pub(crate) eighth: AtomicU32,
@@ -32,7 +32,7 @@ pub(crate) struct Hot {
     pub(crate) own_slots: AtomicU32,
     /// The control page; null until there is one.
     pub(crate) control: AtomicPtr<AtomicU64>,
-    /// One in so many roots is sampled, if the control page says nothing else.
+    /// One in this many roots is sampled, unless the control page says otherwise.
     pub(crate) rate: AtomicU64,
     /// The slots.
     pub(crate) slots: [HotSlot; MAX_SLOTS],
@@ -43,28 +43,28 @@ pub(crate) struct Hot {
 pub(crate) struct HotSlot {
     /// Its header in the segment; stored last, with release.
     pub(crate) header: AtomicPtr<AtomicU64>,
-    /// The word up to which the ring is free: tail in the control page, or, in overwriting rings, oldest in the
-    /// header.
+    /// The word that says up to where the ring is free: tail in the control page, or, in overwriting rings, oldest in
+    /// the header.
     pub(crate) tail: AtomicPtr<AtomicU64>,
-    /// A head before this position may go on without another look at `tail`: what tail was when it was looked at last,
-    /// plus the ring's grains. Modulo 2^36, the bits above mean nothing.
+    /// While head is before this position, records need no further look at `tail`: the tail last seen plus the ring's grains,
+    /// or less where `open` or the wrap-around of positions comes first. Modulo 2^36; the bits above mean nothing.
     pub(crate) limit: AtomicU64,
-    /// Its ring; stored before `limit`, which is 0 until then, as head is: so a sequence that has room has a ring. That holds of
-    /// [`Hot::own_slots`] alone: the head of the shared slot moves.
+    /// Its ring. Stored before `limit`, which is 0 until then, as is head: so a sequence that finds room also finds a ring. This
+    /// holds only for [`Hot::own_slots`]: the head of the shared slot moves.
     pub(crate) ring: AtomicPtr<AtomicU64>,
     /// State of the generator of ids; 0 until it is seeded.
     pub(crate) ids: AtomicU64,
-    /// Roots that are still to be left out before the next one is sampled, plus 1; 0 until it is seeded. It stands still
-    /// while all are sampled.
+    /// How many roots are still to be left out before the next one is sampled, plus 1; 0 until it is seeded. Unchanged
+    /// while every root is sampled.
     pub(crate) roots: AtomicU64,
-    /// The control page's line of the slot.
+    /// The slot's line in the control page.
     pub(crate) control: AtomicPtr<AtomicU64>,
-    /// Sequences write nothing from this position on: of a ring in its first lap the end of what has memory, later
+    /// Sequences write nothing at or beyond this position: in a ring's first lap the end of what has memory, later
     /// [`ALL_OPEN`].
     pub(crate) open: AtomicU64,
 }
 
-/// What [`HotSlot::open`] is of a ring that has memory everywhere.
+/// Value of [`HotSlot::open`] for a ring that has memory everywhere.
 pub(crate) const ALL_OPEN: u64 = u64::MAX;
 
 impl HotSlot {
@@ -104,7 +104,7 @@ impl Hot {
     }
 }
 
-// The sequences load it with one instruction that wants it aligned.
+// The sequences add it with one instruction that requires an aligned operand.
 const _: () = assert!(std::mem::offset_of!(Hot, step).is_multiple_of(16));
 const _: () = assert!(
     std::mem::offset_of!(Hot, control) == 64

@@ -1,4 +1,4 @@
-//! Where everything stands in the two memfds. Version 2; any other is refused. All words little-endian.
+//! Layout of the two memfds. Version 2; any other is refused. All words are little-endian.
 //!
 //! ```text
 //! segment (writable by the program alone)          control page (writable by consumerd)
@@ -13,16 +13,16 @@
 pub const LAYOUT_VERSION: u64 = 2;
 /// The most slots that a segment may have.
 pub const MAX_SLOTS: usize = 64;
-/// The fewest slots of a program that does not ask for larger rings: its CPUs may become more.
+/// Fewest slots of a program that does not ask for a ring size: CPUs may be added later.
 const MIN_SLOTS: usize = 16;
 /// Smallest ring.
 pub const MIN_RING_BYTES: usize = 4096;
 /// Largest ring.
 pub const MAX_RING_BYTES: usize = 64 << 20;
-/// Ring memory of a program whose rings have the default size, whatever the number of CPUs.
+/// Most ring memory of a program that does not ask for a ring size, whatever the number of CPUs.
 pub const MAX_SEGMENT_RING_BYTES: usize = 16 << 20;
-/// Ring memory of a program that asks for larger rings, so that all CPUs of most machines still have their own. Only rings
-/// that are written take memory.
+/// Most ring memory of a program that asks for a ring size: enough for a ring per CPU on most machines. Only rings that are
+/// written take memory.
 pub const MAX_ASKED_RING_BYTES: usize = 256 << 20;
 /// Size of a ring unless BLKIN_RING_BYTES says otherwise.
 pub const DEFAULT_RING_BYTES: usize = 1 << 20;
@@ -52,11 +52,11 @@ pub(crate) mod header {
     /// Which producer writes: see [`super::ProducerKind`].
     pub(crate) const PRODUCER: usize = 11;
     pub(crate) const ANCHOR_MONOTONIC: usize = 12;
-    /// Bit n: nobody has opened the ring of slot n yet, so that nothing is in it. A program that does not keep this word
-    /// has 0 there: any of its rings may have something.
+    /// Bit n: the ring of slot n has not been opened yet, so it is empty. A program that does not maintain this word
+    /// has 0 there: any of its rings may hold records.
     pub(crate) const UNOPENED: usize = 13;
-    /// Two words: the first bytes of the program's name, for whoever looks once there is no process to ask about. Zeros if it
-    /// does not say.
+    /// Two words: the first bytes of the program's name, for a reader that comes when the process no longer exists. Zeros if the
+    /// program does not say.
     pub(crate) const NAME: usize = 14;
     /// Counters of calls that reached no slot.
     pub(crate) const ATTEMPTED: usize = 16;
@@ -78,22 +78,21 @@ const RINGS: usize = SLOT_HEADERS + MAX_SLOTS * SLOT_HEADER_WORDS;
 /// Bytes before the first ring.
 pub const RINGS_OFFSET_BYTES: usize = RINGS * WORD_BYTES;
 
-/// Words of a slot's header. The first line is what every record touches; the restartable sequence stores neighbours
+/// Words of a slot's header. Every record touches the first cache line. The restartable sequences store two adjacent words
 /// of it with one instruction: head and attempted when a record is committed, attempted and full when one is refused.
 pub(crate) mod slot {
     pub(crate) const HEAD: usize = 0;
-    /// Attempts; in a ring that is written by compare-and-swap, those that found no place: the others move head, which counts
-    /// them.
+    /// Attempts. In a ring that is written by compare-and-swap, only those that found no place: head counts the others.
     pub(crate) const ATTEMPTED: usize = 1;
     pub(crate) const FULL: usize = 2;
     /// Overwriting rings: where the oldest record that may still be read begins, as a head word.
     pub(crate) const OLDEST: usize = 4;
-    /// Overwriting rings: records before that.
+    /// Overwriting rings: number of records before OLDEST.
     pub(crate) const OVERWRITTEN: usize = 5;
     pub(crate) const STALLED: usize = 8;
     pub(crate) const TOO_LARGE: usize = 9;
     pub(crate) const TRUNCATED: usize = 10;
-    /// Texts written into a record because the table of names had no room for them.
+    /// Texts written into records because the table of names had no room for them.
     pub(crate) const NOT_INTERNED: usize = 11;
 }
 
@@ -102,8 +101,7 @@ pub(crate) mod slot {
 pub enum RingMode {
     /// Refuses it, and counts it.
     Discard,
-    /// Puts it in the place of the oldest: a flight recorder, which nobody drains and which is read when there is
-    /// reason to.
+    /// Overwrites the oldest records with it: a flight recorder, which nobody drains and which is read when there is reason to.
     Overwrite,
 }
 
@@ -129,7 +127,8 @@ impl RingMode {
 pub enum ProducerKind {
     /// Compare-and-swap: everywhere.
     Portable,
-    /// Restartable sequences: x86-64 Linux. The last slot is written by the portable one, by threads that have none.
+    /// Restartable sequences: x86-64 Linux. The last slot is shared: threads without a slot of their own write it by
+    /// compare-and-swap.
     Rseq,
 }
 
@@ -158,29 +157,29 @@ pub(crate) mod control {
     pub(crate) const ATTACHED: usize = 2;
     /// Levels that are not recorded, bit n for level n: 0 records all, 0xff is off.
     pub(crate) const BLOCKED: usize = 3;
-    /// One of how many roots is traced; 0: as the program's environment says.
+    /// N: one in N roots is traced; 0: as the program's environment says.
     pub(crate) const RATE: usize = 4;
-    /// Not 0 while the consumer sleeps and asks to be woken (FUTEX_WAKE on the low half, which is 1) once a head passes an
-    /// eighth of its ring, of which three eighths or more wait. The high half tells one sleep from the next.
+    /// Not 0 while the consumer sleeps. It asks to be woken (FUTEX_WAKE on the low half, which is 1) when a head passes an
+    /// eighth of its ring while three eighths or more of that ring are unread. The high half tells one sleep from the next.
     pub(crate) const SLEEPING: usize = 5;
-    /// The low half of [`SLEEPING`] meanwhile.
+    /// The low half of [`SLEEPING`] while the consumer sleeps.
     pub(crate) const ASLEEP: u32 = 1;
-    /// 1 once a consumer that was attached has left: nobody who has not attached since reads the rings.
+    /// 1 once an attached consumer has left: nobody reads the rings until another one attaches.
     pub(crate) const LEFT: usize = 6;
-    /// Why the consumer that was offered the program last does not read it ([`Unread`](crate::Unread)); 0 if none has refused.
+    /// Why the consumer to which the program was last offered does not read it ([`Unread`](crate::Unread)); 0 if none has refused.
     pub(crate) const UNREAD: usize = 7;
-    /// Counted up when a consumer attaches the program, and again and again while it has a flight recorder, which it does not
-    /// drain.
+    /// Incremented when a consumer attaches to the program, and repeatedly while it holds a flight recorder, which it does
+    /// not drain.
     pub(crate) const BEAT: usize = 8;
     const SLOT_LINES: usize = 64;
     pub(crate) const SLOT_LINE_WORDS: usize = 8;
-    /// In a slot's line: grains given back by the consumer since the ring began.
+    /// In a slot's line: grains that the consumer has given back since the ring began.
     pub(crate) const TAIL: usize = 0;
     /// In a slot's line: 1 while the consumer waits at a hole.
     pub(crate) const WAITING_AT_HOLE: usize = 1;
-    /// In a slot's line: records before the tail, for the consumer that comes after this one.
+    /// In a slot's line: records before the tail, for the next consumer.
     pub(crate) const TAIL_RECORDS: usize = 2;
-    /// In a slot's line: how many of those the consumer has settled: acknowledged by where they went, or counted as lost.
+    /// In a slot's line: how many of those the consumer has settled: acknowledged by their destination, or counted as lost.
     pub(crate) const SETTLED_RECORDS: usize = 3;
 
     pub(crate) fn slot_line(slot: usize) -> usize {
@@ -196,7 +195,7 @@ pub const CONTROL_BYTES: usize = 8192 + (64 << 10);
 const _: () = assert!(SLOT_HEADERS * WORD_BYTES == 69632);
 const _: () = assert!(RINGS_OFFSET_BYTES == 86_016 && RINGS_OFFSET_BYTES.is_multiple_of(PAGE_BYTES));
 
-/// First byte of a segment's word number `index` of the texts of names.
+/// Byte offset in the segment of word `index` of the texts of names.
 pub(crate) fn text_at(index: usize) -> usize {
     (NAMES_TEXT + index) * WORD_BYTES
 }
@@ -222,14 +221,14 @@ pub(crate) fn ring_words(slot: usize, ring_bytes: usize) -> std::ops::Range<usiz
     start..start + ring_bytes / WORD_BYTES
 }
 
-/// Whether a ring of this size can be: a power of two within the limits.
+/// Whether a ring may have this size: a power of two within the limits.
 pub fn ring_bytes_are_valid(ring_bytes: usize) -> bool {
     ring_bytes.is_power_of_two() && (MIN_RING_BYTES..=MAX_RING_BYTES).contains(&ring_bytes)
 }
 
-/// How many slots a program gets, and rings of what size, if its threads may have `indexes` indexes at once and it asks for rings of
-/// `asked` bytes. One slot more than those, for threads that have none of their own; all rings together have at most
-/// [`MAX_SEGMENT_RING_BYTES`], or, if asked, [`MAX_ASKED_RING_BYTES`].
+/// Number of slots and ring size of a program whose threads may have `indexes` indexes at once and which asks for rings of
+/// `asked` bytes. There is at least one slot more than indexes, for threads without one, as far as the limits allow: all
+/// rings together have at most [`MAX_SEGMENT_RING_BYTES`], or, if a size was asked for, [`MAX_ASKED_RING_BYTES`].
 pub(crate) fn shape_for(indexes: usize, asked: Option<usize>) -> (usize, usize) {
     let slots = (indexes + 1).next_power_of_two().clamp(MIN_SLOTS, MAX_SLOTS);
     match asked {

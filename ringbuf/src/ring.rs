@@ -11,12 +11,12 @@ use crate::layout::{RingMode, control, slot};
 use crate::words::Words;
 
 const RECORDS_SHIFT: u32 = 36;
-/// How far before a record's place its memory is asked for; behind a ring's end in vain.
+/// How far ahead of a record's place its memory is prefetched; past the ring's end that is in vain.
 const AHEAD_WORDS: usize = 32 * GRAIN_WORDS;
 
 const _: () = assert!(POSITION_MASK == (1 << RECORDS_SHIFT) - 1);
 const _: () = assert!(ORDINAL_MASK == u64::MAX >> RECORDS_SHIFT);
-// Head tells a full ring from an empty one, and counts its records, only while a ring is far below a lap of both.
+// Head can tell a full ring from an empty one, and count its records, only while a ring is far shorter than both fields count.
 const _: () = assert!((crate::layout::MAX_RING_BYTES / GRAIN_BYTES) as u64 <= ORDINAL_MASK / 2);
 
 /// The head word: how far producers have reserved. OLDEST is written the same way.
@@ -24,7 +24,7 @@ const _: () = assert!((crate::layout::MAX_RING_BYTES / GRAIN_BYTES) as u64 <= OR
 pub(crate) struct Head(pub(crate) u64);
 
 impl Head {
-    /// Both in one word; what is too long is cut.
+    /// Packs both into one word; higher bits are dropped.
     pub(crate) fn of(position: u64, records: u64) -> Head {
         Head(position & POSITION_MASK | records << RECORDS_SHIFT)
     }
@@ -61,10 +61,10 @@ impl Head {
 #[derive(Clone, Copy, Debug)]
 pub struct RingShape {
     pub(crate) grains: u64,
-    /// Grains of an eighth of it.
+    /// Grains of an eighth of the ring.
     pub(crate) eighth: u64,
     pub(crate) cookie: u32,
-    /// Of a record of one grain at position 0.
+    /// Stamp of a record of one grain at position 0.
     pub(crate) stamp: Stamp,
 }
 
@@ -97,7 +97,7 @@ impl RingShape {
 pub enum Refused {
     /// The consumer has not caught up.
     Full,
-    /// The consumer, or the eviction of the oldest, cannot pass a hole whose writer may still live.
+    /// The consumer, or the eviction of the oldest, cannot pass a hole whose writer may still be alive.
     Stalled,
     /// The record is longer than the whole ring.
     TooLarge,
@@ -118,12 +118,12 @@ pub struct Ring<'a, W: Words + ?Sized> {
 }
 
 impl<W: Words + ?Sized> Ring<'_, W> {
-    /// Writes one record and tells whether head has passed an eighth of the ring with it; or counts why not. `clock` is
-    /// read between the load of head and its compare-and-swap: were it read before, a thread that is preempted in between
-    /// would run backwards within the ring.
+    /// Writes one record and returns whether head has passed an eighth of the ring with it; or counts the refusal and returns
+    /// its reason. `clock` is read between the load of head and its compare-and-swap: if it were read before the load, a thread
+    /// preempted in between would make time run backwards within the ring.
     ///
     /// Lock-free, async-signal-safe: a writer that is interrupted, stopped or killed at any instruction leaves at
-    /// worst a hole, which the consumer counts once that writer cannot return.
+    /// worst a hole, which the consumer counts once that writer can no longer return.
     pub fn push(&self, draft: &Draft<'_>, mut clock: impl FnMut() -> u64) -> Result<bool, Refused> {
         if draft.truncated {
             self.header.fetch_add(slot::TRUNCATED, 1, Relaxed);
@@ -143,7 +143,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         Ok(self.commit(start, grains, stamp))
     }
 
-    /// As [`Ring::push`], of a record of one grain by its words: see [`Ring::try_push_grain`].
+    /// As [`Ring::push`], for a record of one grain given by its words: see [`Ring::try_push_grain`].
     pub fn push_grain(
         &self,
         words: &[u64; GRAIN_WORDS],
@@ -153,8 +153,8 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         Ok(self.write_grain(start, word1, words))
     }
 
-    /// As [`Ring::push`], of a record by its words: those of its head, as for [`Ring::push_grain`], and of its tail what
-    /// stands in each continuation grain behind the stamp.
+    /// As [`Ring::push`], for a record given by its words: those of its head grain, as for [`Ring::push_grain`], and in `tail`,
+    /// for each continuation grain, the words behind its stamp.
     pub fn push_tail(
         &self,
         words: &[u64; GRAIN_WORDS],
@@ -169,7 +169,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         Ok(self.write_grains(start, word1, words, tail))
     }
 
-    /// One try of [`Ring::push_tail`]; see [`Ring::try_push_grain`].
+    /// One attempt at [`Ring::push_tail`]; see [`Ring::try_push_grain`].
     #[inline(always)]
     pub fn try_push_tail(
         &self,
@@ -210,9 +210,9 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         self.grains.store_run(at + 1, *words);
     }
 
-    /// One try of [`Ring::push`], of a record of one grain. `None` if there was no room, or another producer was faster:
-    /// nothing has happened then. `word1` is asked for the second word before its place is taken (an event's clock), and
-    /// `words` for the others behind that; of them the first and the last are filled in here.
+    /// One attempt at [`Ring::push`] for a record of one grain. `None` if there was no room, or the compare-and-swap failed
+    /// because another producer was faster: nothing has happened then. `word1` is called for the second word (an event's clock)
+    /// before the place is taken, `words` for the others afterwards; of these the first and the last are filled in here.
     #[inline(always)]
     pub fn try_push_grain(
         &self,
@@ -231,7 +231,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         self.commit(start, 1, Stamp(self.shape.stamp.0 | start.position()))
     }
 
-    /// Writes a head grain but for its stamp.
+    /// Writes a head grain except for its stamp.
     #[inline(always)]
     fn write_head(&self, start: Head, word1: u64, words: &[u64; GRAIN_WORDS]) {
         let [_, _, trace_id, span_id, parent_span_id, names, traits, counts] = *words;
@@ -240,7 +240,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         self.grains.store_run(at + 1, [word1, trace_id, span_id, parent_span_id, names, traits, counts]);
     }
 
-    /// Makes a record true that was written from `start` on; tells whether it passed an eighth of the ring.
+    /// Commits the record that was written from `start` on; returns whether it passed an eighth of the ring.
     #[inline(always)]
     fn commit(&self, start: Head, grains: u64, stamp: Stamp) -> bool {
         let base = start.position();
@@ -249,15 +249,15 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         ((base + grains) ^ base) & self.shape.eighth != 0
     }
 
-    /// Whether so much waits for the consumer, three eighths of the ring, that it should not sleep any longer. Of an
-    /// overwriting ring nothing does.
+    /// Whether so much waits for the consumer, three eighths of the ring, that it should not sleep any longer. Never
+    /// so in an overwriting ring.
     #[cold]
     pub fn is_filling(&self) -> bool {
         let used = self.head().position().wrapping_sub(self.first_in_use()) & POSITION_MASK;
         self.mode == RingMode::Discard && used >= self.shape.grains / 8 * 3
     }
 
-    /// Moves head over `grains` (invariant 4) and returns where it stood and when.
+    /// Moves head over `grains` (invariant 4); returns where head was, and what `clock` returned.
     #[inline(always)]
     fn reserve(&self, grains: u64, clock: &mut impl FnMut() -> u64) -> Result<(Head, u64), Refused> {
         loop {
@@ -281,10 +281,10 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         used + grains <= self.shape.grains
     }
 
-    /// Moves head over `grains`, if it stands there, and returns when.
+    /// Moves head over `grains`, if it still is `head`; returns what `clock` returned.
     #[inline(always)]
     fn take(&self, head: Head, grains: u64, clock: &mut impl FnMut() -> u64) -> Option<u64> {
-        // Whoever read there last has the line; a store that misses the cache holds up the next reading of the clock.
+        // The line is in the cache of whoever read it last; a store that misses the cache delays the next reading of the clock.
         self.grains.prefetch_to_store(self.shape.word_of(head.position()) + AHEAD_WORDS);
         let now = clock();
         // SYNC POINT look: pairs with the acquire in drain (`reserved`).
@@ -310,7 +310,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
     /// Refuses the record, or makes room for it.
     #[cold]
     fn without_room(&self, head: Head, grains: u64) -> Result<(), Refused> {
-        // What is in use may have passed a head that was loaded long ago; judge by the present one.
+        // Tail or OLDEST may have passed a head that was loaded long ago; judge by the present one.
         if self.head() != head {
             return Ok(());
         }
@@ -320,12 +320,12 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         }
     }
 
-    /// Gives up the oldest records, so that `grains` fit behind `head`. Another producer may have done so already.
+    /// Gives up the oldest records, so that `grains` fit behind `head`. Another producer may already have done so.
     fn evict(&self, head: Head, grains: u64) -> Result<(), Refused> {
         let oldest = Head(self.header.load(slot::OLDEST, Acquire));
         let Some(next) = next_oldest(self.grains, self.shape, oldest, head, grains) else {
-            // A hole; or others were faster, and what was looked at is in use again. Then OLDEST has moved, and head with
-            // it, and this fence makes that visible.
+            // Either there is a hole, or other producers were faster and these grains are in use again. In that case OLDEST and
+            // head have moved, and this fence makes that visible.
             self.header.fence(Acquire);
             let is_now = |index: usize, word: Head| self.header.load(index, Relaxed) == word.0;
             let is_stuck = is_now(slot::OLDEST, oldest) && is_now(slot::HEAD, head);
@@ -346,7 +346,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         }
     }
 
-    /// Counts an attempt that found no place, and why. Those that find one are counted by head, which moves once for both.
+    /// Counts an attempt that found no place, and why. Those that find one are counted by the move of head.
     #[cold]
     fn refuse<T>(&self, counter: usize, why: Refused) -> Result<T, Refused> {
         self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);

@@ -1,4 +1,4 @@
-//! One door to shared words, so that the protocols run unchanged on mapped memory, on the heap and under loom.
+//! One interface to shared words, so that the protocols run unchanged on mapped memory, on the heap and under loom.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -23,9 +23,9 @@ pub trait Words {
             self.store(index, value, Ordering::Relaxed);
         }
     }
-    /// Will soon be loaded. A hint, without any effect that a program could see.
+    /// Hints that the word will soon be loaded. A program cannot observe any effect.
     fn prefetch(&self, _index: usize) {}
-    /// Will soon be stored. As [`Words::prefetch`].
+    /// Hints that the word will soon be stored. As [`Words::prefetch`].
     fn prefetch_to_store(&self, _index: usize) {}
     /// Orders the accesses before it and after it, as [`std::sync::atomic::fence`] does.
     fn fence(&self, order: Ordering);
@@ -52,7 +52,7 @@ impl Words for [AtomicU64] {
         self[index].compare_exchange_weak(current, new, success, Ordering::Relaxed)
     }
 
-    /// One check of bounds for all of them.
+    /// One bounds check for the whole run.
     #[inline(always)]
     fn load_run<const COUNT: usize>(&self, start: usize, first: Ordering) -> [u64; COUNT] {
         let words = &self[start..start + COUNT];
@@ -84,7 +84,7 @@ impl Words for [AtomicU64] {
     }
 }
 
-/// Hints to the processor's caches, where there are such.
+/// Prefetch hints, where the processor has them.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod hint {
     use std::arch::asm;
@@ -97,8 +97,8 @@ mod hint {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) };
     }
 
-    /// The instruction by its name: for a processor that might not know it (and then does nothing) the intrinsic asks for a
-    /// line to load.
+    /// The instruction by its name: if the target processor might lack it (and then does nothing), the intrinsic would emit a
+    /// prefetch for loading instead.
     #[inline(always)]
     pub(super) fn ask_to_store(word: *const AtomicU64) {
         // SAFETY: as above (invariant 14).

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::hot::Hot;
 
-/// Where a thread finds its rseq area, and in it the index of its slot: distances from the thread pointer.
+/// Where a thread finds its rseq area, and the index of its slot in it: offsets from the thread pointer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
     pub(crate) offset: i32,
@@ -13,7 +13,7 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// Whether slots are named after CPUs: a kernel before 6.3 gives threads no concurrency ids.
+    /// Whether slots are chosen by CPU: kernels before 6.3 give threads no concurrency ids.
     pub(crate) fn is_by_cpu(self) -> bool {
         self.index_offset == self.offset + CPU_AT
     }
@@ -27,8 +27,8 @@ const WITH_MM_CID: libc::c_ulong = 28;
 /// The area that libc has registered; `None` without one. May change errno.
 pub(crate) fn area() -> Option<Area> {
     let (offset, size): (*const isize, *const u32);
-    // SAFETY: loads two addresses from the global offset table, which has an entry for each symbol named here. It is 0 where libc
-    // does not have the symbol (glibc before 2.35, musl): weak here, in whatever object this gets into (invariant 14).
+    // SAFETY: loads two addresses from the global offset table, which has an entry for each symbol named here. An entry is 0 where
+    // libc lacks the symbol (glibc before 2.35, musl): the references are weak in whatever object this ends up in (invariant 14).
     unsafe {
         std::arch::asm!(
             ".weak __rseq_offset",
@@ -70,7 +70,7 @@ pub(crate) fn index(hot: &Hot) -> Option<usize> {
 /// The CPU in the area at `offset`, and the word at `index_offset`.
 ///
 /// # Safety
-/// Both are distances from the thread pointer, of words that may be read.
+/// Both are offsets from the thread pointer of words that may be read.
 #[inline(always)]
 unsafe fn cpu_and_index(offset: isize, index_offset: isize) -> (i32, u32) {
     let (cpu, index): (i32, u32);
@@ -80,7 +80,7 @@ unsafe fn cpu_and_index(offset: isize, index_offset: isize) -> (i32, u32) {
             "mov {cpu:e}, dword ptr fs:[{offset} + {cpu_at}]",
             "mov {index:e}, dword ptr fs:[{index_offset}]",
             offset = in(reg) offset, index_offset = in(reg) index_offset, cpu_at = const CPU_AT,
-            // Written while `index_offset` is still to be used, so in no register of an argument.
+            // Written while `index_offset` is still needed, so it must not share an input's register.
             cpu = out(reg) cpu, index = lateout(reg) index,
             options(readonly, nostack, preserves_flags)
         );
@@ -88,8 +88,8 @@ unsafe fn cpu_and_index(offset: isize, index_offset: isize) -> (i32, u32) {
     (cpu, index)
 }
 
-/// Adds to a word of the calling thread's slot and gives what it was: one instruction, which nothing on this CPU can part.
-/// A thread that has just been moved to another CPU may so undo what another one adds; it is no worse than that.
+/// Adds to a word of the calling thread's slot and returns the word's previous value: one instruction, which nothing on this CPU
+/// can split. If the thread has just been migrated, this may undo an addition made on the other CPU; nothing worse can happen.
 #[inline(always)]
 pub(crate) fn add(word: &AtomicU64, number: u64) -> u64 {
     let mut was = number;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        // As an area begins: a word, the CPU, and then the index.
+        // Laid out as an area begins: a word, the CPU, and then the index.
         static WORDS: Cell<[u32; 3]> = const { Cell::new([1, 2, 3]) };
     }
 
@@ -124,9 +124,9 @@ mod tests {
         }
         let at = WORDS.with(|words| words.as_ptr().addr()).wrapping_sub(thread_pointer) as isize;
         let (offset, index_offset) = (black_box(at), black_box(at + 8));
-        // SAFETY: both are words of this thread's.
+        // SAFETY: both are words of this thread.
         let read = unsafe { cpu_and_index(offset, index_offset) };
-        // `offset` is needed once more, so that the one register that could be taken twice is the other's.
+        // `offset` is used once more, so that only the register of `index_offset` could be given out twice.
         assert_eq!((read, black_box(offset)), ((2, 3), at));
     }
 }

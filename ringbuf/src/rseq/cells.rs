@@ -1,7 +1,7 @@
-//! An event all of whose texts are new: from where they lie straight into the ring, each into its cells.
+//! An event whose texts are all new: each is copied from where it lies straight into its cells in the ring.
 //!
-//! Texts end up in registers before the sequence begins, without what lies behind them; none waits for another, and nothing is
-//! stored that is loaded again. So a call is as many instructions as it takes, and no more (docs/adr/0011-records-with-texts.md).
+//! Before the sequence begins, the texts are in registers, without the bytes behind their ends. No text waits for another, and
+//! nothing is stored only to be loaded again: a call costs its instructions and no more (docs/adr/0011-records-with-texts.md).
 
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -23,27 +23,27 @@ use crate::process::waking::wake;
 use crate::process::{Said, record_call};
 use crate::shapes::Size;
 
-/// Bytes that stay, and then as many that go: from n before the second half on, a block lets the first n of a text through.
+/// Bytes to keep, then as many to clear: a block loaded n bytes before the second half keeps the first n bytes of a text.
 #[repr(C, align(32))]
 struct Masks([u8; BLOCK], [u8; BLOCK]);
 
 static MASKS: Masks = Masks([0xff; BLOCK], [0; BLOCK]);
 
-/// What the grains behind the first one add to the pair of head and attempts.
+/// What the grains after the first one add to the pair of head and attempts.
 #[repr(C, align(16))]
 struct MoreGrains([u64; 2]);
 
 static MORE_GRAINS: MoreGrains = MoreGrains([MORE, 0]);
 const MORE: u64 = CELLS_GRAINS as u64 - 1;
 
-/// Texts that are new are looked up in vain once in about 1,024 times ([`crate::process::text`]), here by where the
-/// slot's own ring stands, which no other CPU writes: multiplied by this, that is below the bound so often, and not at
-/// even distances.
+/// New texts are looked up, in vain, about once in 1,024 times ([`crate::process::text`]). Here the position in the slot's
+/// own ring decides when, which no other CPU writes: multiplied by this, it is below the bound that often, and not at
+/// even intervals.
 const GOLDEN: u32 = 0x9e37_79b9;
 const LOOKED_UP_BELOW: u32 = 1 << 22;
 
-/// The block in `$cell` without what lies behind the end of its text, by the masks at r10; on to `$longer` if that end is not in
-/// it.
+/// Clears what lies behind the end of the text in the block `$cell`, by the masks at r10; jumps to `$longer` if the text does
+/// not end in this block.
 macro_rules! end_text {
     ($cell:literal, $longer:literal) => {
         concat!(
@@ -52,7 +52,7 @@ macro_rules! end_text {
             "\npmovmskb eax, xmm5\n",
             "test eax, eax\njz .Lblkin_rseq_push_cells_",
             $longer,
-            // Counts zeros (tzcnt) or finds the first one (bsf), which is the same of what is not 0.
+            // tzcnt counts zeros, bsf finds the first set bit: the same, unless the value is 0.
             "\nrep bsf eax, eax\nneg rax\n",
             "movdqu xmm5, xmmword ptr [r10 + rax + {block}]\n",
             "pand ",
@@ -62,10 +62,10 @@ macro_rules! end_text {
     };
 }
 
-// rdi: ids; rsi: the endpoint; rdx: the event's text; rcx: the span's name; r8: address; r9: service, which all are
-// handed on to whoever does what is not done here. Before the sequence: the texts, in xmm0 to xmm4. Inside: r10 the rseq
+// rdi: ids; rsi: the endpoint; rdx: the event's text; rcx: the span's name; r8: address; r9: service. All are passed on
+// to the function that does what is not done here. Before the sequence: the texts, in xmm0 to xmm4. Inside: r10 is the rseq
 // area, then the head grain, and the area again; r11 the slot, then head, then a stamp, and head again; rcx the slot's
-// header; what rcx and rdx were is kept in xmm8 and xmm9. What it does not do is as in `push_texts`.
+// header; the arguments in rcx and rdx are kept in xmm8 and xmm9. It leaves out the same cases as `push_texts`.
 push_sequence!(
     concat!(
         begin!(
@@ -85,7 +85,7 @@ push_sequence!(
                 ".Lblkin_rseq_push_cells_ended:\n",
                 "movq xmm8, rcx\nmovq xmm9, rdx\n",
                 "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
-                // Not set up, or no more in a child that was forked since somebody looked.
+                // Not set up; or no longer, in a child that was forked since the caller looked.
                 "test r10, r10\n",
                 "jz .Lblkin_rseq_push_cells_off\n",
             ),
@@ -97,7 +97,7 @@ push_sequence!(
                 ".Lblkin_rseq_push_cells_off:\n",
                 "jmp {otherwise}\n",
                 ".Lblkin_rseq_push_cells_two_cells:\n",
-                // The second one is only known to lie in the same page if that is looked at.
+                // Whether the second block lies in the same page has to be checked.
                 "mov eax, edx\nand eax, {page} - 1\ncmp eax, {page} - 2 * {block}\n",
                 "ja .Lblkin_rseq_push_cells_longer\n",
                 "movdqu xmm4, xmmword ptr [rdx + {block}]\n",
@@ -122,7 +122,7 @@ push_sequence!(
         "jnz .Lblkin_rseq_push_cells_later\n",
         "lea r11, [rip + {hot} + {slots}]\n",
         ".Lblkin_rseq_push_cells_slot:\n",
-        // The last grain: as in `push_texts`.
+        // The last grain, as in `push_texts`.
         "mov eax, dword ptr [rcx]\nadd eax, {more}\ncmp eax, dword ptr [r11 + {limit}]\n",
         "jns .Lblkin_rseq_push_cells_refuse\n",
         "imul r10d, eax, {golden}\ncmp r10d, {below}\njb .Lblkin_rseq_push_cells_due\n",
@@ -140,7 +140,7 @@ push_sequence!(
         "mov qword ptr [r10 + 40], 0\n",
         "movzx eax, word ptr [rsi + {port}]\nmov dword ptr [r10 + 48], eax\nmov dword ptr [r10 + 52], {traits}\n",
         "mov rax, r11\nshr rax, 36\nmov dword ptr [r10 + 56], eax\nmov dword ptr [r10 + 60], {tail}\n",
-        // Head without its count, and from it the stamp of one grain, and so those of all.
+        // Head without its count; from it the stamp of a one-grain record, and from that the stamps of all three grains.
         "shl rax, 36\nxor rax, r11\nadd rax, qword ptr [rip + {hot} + {stamp}]\n",
         "movabs r11, {more} << 36\nadd r11, rax\nmov qword ptr [r10], r11\n",
         "btr rax, 45\ninc rax\nmov qword ptr [r10 + {grain}], rax\n",
@@ -160,7 +160,7 @@ push_sequence!(
             "blkin_rseq_push_cells",
             "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
             concat!(
-                // Name, endpoint and key. Nothing stores to this word in a sequence; see `add`.
+                // Three texts: name, endpoint and key. No sequence stores to this word; see `add`.
                 "add qword ptr [rcx + {not_interned}], 3\n",
                 "mov eax, dword ptr [rip + {hot} + {eighth}]\nand r11d, eax\nadd r11d, {more}\n",
                 "cmp r11d, eax\n",
@@ -216,11 +216,11 @@ unsafe extern "C" {
 }
 
 /// Puts an event in cells into the ring of the calling thread's slot, and counts its texts that are not interned; or has it
-/// recorded by whatever way there is.
+/// recorded on whatever path is available.
 ///
 /// # Safety
 /// `ids` points to three readable words, `place` to an endpoint. From each of the texts, which are C strings, a block may be read:
-/// it ends in the same page.
+/// the block ends in the same page.
 #[inline(always)]
 pub(crate) unsafe fn push_cells(
     ids: *const u64,
@@ -257,7 +257,7 @@ unsafe extern "C" fn push_longer(
     }
 }
 
-/// Where the sequence ends if texts are to be looked up though they are most likely not to be found. Its arguments are
+/// Where the sequence ends if the texts are to be looked up although they will most likely not be found. Its arguments are
 /// those of the sequence.
 ///
 /// # Safety

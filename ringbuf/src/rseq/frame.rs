@@ -1,11 +1,12 @@
-//! What the sequences are made of.
+//! The pieces that the sequences are built from.
 //!
-//! Registers by the C convention: rdi is the process's [`Hot`](crate::hot::Hot); rsi, rcx, r8, r9 are arguments. Inside: r10
-//! the rseq area, r11 the slot, then head. Those of short records know where `Hot` is, and have registers of their own.
+//! Registers follow the C convention: rdi is the process's [`Hot`](crate::hot::Hot); rsi, rcx, r8, r9 are arguments. Inside: r10
+//! is the rseq area, r11 the slot, then head. The sequences of short records know the address of `Hot`, and use other registers.
 
 /// Begins a function: its names, the registration check and the entry into the sequence.
-/// `$area`: what brings the area's offset into r10. `$before`: a part of the sequence that stands before the function, and is
-/// jumped to. `$section`: how its section's name begins; what records is sorted behind the calls that jump to it (`blkin-lib/src/capi/mod.rs`).
+/// `$area`: code that loads the area's offset into r10. `$before`: a part of the sequence that stands before the function, and is
+/// jumped to. `$section`: prefix of its section's name; code that records is sorted behind the calls that jump to it
+/// (`blkin-lib/src/capi/mod.rs`).
 macro_rules! begin {
     ($name:literal, $area:expr, $before:expr) => {
         begin!(".text.sorted.blkin_5_", $name, $area, $before)
@@ -57,7 +58,7 @@ macro_rules! begin {
             $name,
             concat!(
                 "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
-                // No more in a child that was forked since somebody looked.
+                // No longer set up in a child that was forked since the caller looked.
                 "test r10, r10\n",
                 "jz .L",
                 $name,
@@ -68,7 +69,7 @@ macro_rules! begin {
     };
 }
 
-/// The slot in r11.
+/// Loads the slot's address into r11.
 macro_rules! slot {
     ($name:literal) => {
         concat!(
@@ -84,7 +85,7 @@ macro_rules! slot {
     };
 }
 
-/// As above, and its header in rdx.
+/// As above, and its header's address into rdx.
 macro_rules! slot_and_header {
     ($name:literal) => {
         concat!(
@@ -98,8 +99,8 @@ macro_rules! slot_and_header {
     };
 }
 
-/// Behind the commit: the way out of the sequence, its other exits (`$exit`, with the result in eax), and its descriptor.
-/// `$area`: what brings the area's offset into r10 again, where a sequence uses that for more.
+/// After the commit: the way out of the sequence, its other exits (`$exit`, with the result in eax), and its descriptor.
+/// `$area`: code that loads the area's offset into r10 again, in sequences that use r10 for more.
 macro_rules! end {
     ($name:literal, $area:literal, $result:expr, $exit:literal) => {
         concat!(
@@ -127,7 +128,7 @@ macro_rules! end {
             $name,
             "_leave:\n",
             $area,
-            // In a child that was forked between the look at the offset and the arming there is none, and nothing is its own.
+            // 0 in a child that was forked between the load of the offset and the arming: there fs:[8] is libc's word.
             "test r10, r10\n",
             "jz 7f\n",
             "mov qword ptr fs:[r10 + 8], 0\n",
@@ -149,7 +150,7 @@ macro_rules! end {
             ".L",
             $name,
             "_cs:\n.long 0, 0\n",
-            // What stands before the arming is in it too, and is never interrupted there: nothing is armed yet.
+            // The range includes the code before the arming, which is never aborted: nothing is armed yet.
             ".quad .L",
             $name,
             "_range, ",
@@ -172,7 +173,7 @@ macro_rules! end {
     };
 }
 
-/// Result of a push: 1, by way of `$exit`, if head has passed an eighth of the ring, which `$jump` tells.
+/// Result of a push: 1, by way of `$exit`, if head has passed an eighth of the ring; `$jump` is the branch that tells.
 macro_rules! passed {
     ($name:literal, $jump:literal, $exit:literal) => {
         concat!(
@@ -191,10 +192,10 @@ macro_rules! passed {
     };
 }
 
-/// From a slot's number in r11 to its distance from the first, in bytes of [`HotSlot`](crate::hot::HotSlot). The first
-/// slots, which are nearly all that are ever used, by branches: the processor guesses them, and need not wait for the
-/// number to go on. `$own_slots`: where it says how many of them sequences write. The one behind these is the shared one,
-/// of which the head moves though its ring is not to be found in [`Hot`](crate::hot::Hot).
+/// Turns a slot's number in r11 into its distance from the first slot, in bytes of [`HotSlot`](crate::hot::HotSlot). The first
+/// slots, nearly the only ones ever used, are handled by branches: the processor predicts them, and need not wait for the
+/// number. `$own_slots`: where the number of slots that sequences write is stored. The slot behind these is the shared one:
+/// its head moves, though its ring is not found in [`Hot`](crate::hot::Hot).
 macro_rules! predicted_slot {
     ($name:literal, $own_slots:literal) => {
         concat!(
@@ -229,7 +230,7 @@ macro_rules! predicted_slot {
     };
 }
 
-/// A sequence by its code, with the constants that every one names.
+/// Emits a sequence from its code, with the constants that all sequences name.
 macro_rules! sequence {
     ($code:expr $(, $name:ident = $value:expr)*) => {
         std::arch::global_asm!(
@@ -246,8 +247,8 @@ macro_rules! sequence {
     };
 }
 
-/// A sequence that knows where `Hot` is and writes a record there, by its code, with the constants that all such name, and
-/// its own operands behind them.
+/// Emits a sequence that knows the address of `Hot` and writes a record there, from its code, with the constants that all such
+/// sequences name, and its own operands behind them.
 macro_rules! push_sequence {
     ($code:expr, $($operands:tt)*) => {
         std::arch::global_asm!(

@@ -1,7 +1,7 @@
 //! Numbers that no other thread draws.
 //!
-//! The one sequence that stands where it is wanted, and is not called: what makes spans is called seldom enough to be
-//! found cold, and pays for each call and each line of code then (docs/adr/0007-reading-the-clock.md).
+//! The only sequence that is inlined where it is used: code that makes spans is called so seldom that it is cold in the
+//! caches, and then pays for each call and each cache line of code (docs/adr/0007-reading-the-clock.md).
 
 use std::arch::asm;
 use std::mem::offset_of;
@@ -12,16 +12,16 @@ use crate::hot::{Hot, HotSlot};
 use crate::layout::MAX_SLOTS;
 use crate::process::roots::STEP;
 
-/// The slot's next number, [`STEP`] after its last one; or why there is none: the slot's generator is not seeded, the
-/// thread has no slot, or it was interrupted.
+/// The slot's next number, [`STEP`] after its last one; or the reason why there is none: the slot's generator is not seeded,
+/// the thread has no slot, or it was interrupted.
 ///
 /// # Safety
 /// `area` is the offset of the rseq areas, which is not 0.
 #[inline(always)]
 pub(crate) unsafe fn next_number(hot: &Hot, area: i32) -> Result<u64, Outcome> {
     let number: u64;
-    // SAFETY: passed on from the caller: the thread's area, of which the sequence writes the word that arms it. The word
-    // of a slot that is not 0 has one writer, as its ring has (invariant 4).
+    // SAFETY: passed on from the caller: this is the thread's own area, in which the sequence writes the word that arms it. A
+    // slot's word that is not 0 has one writer, as its ring has (invariant 4).
     unsafe {
         asm!(
             // A thread that is not registered has a negative CPU.
@@ -30,7 +30,7 @@ pub(crate) unsafe fn next_number(hot: &Hot, area: i32) -> Result<u64, Outcome> {
             "lea {number}, [rip + 9f]",
             "mov qword ptr fs:[{area} + 8], {number}",
             "2:",
-            // In a child that was forked since the caller looked this is 0, and so is what the slot has that it names: a refusal.
+            // In a child that was forked since the caller looked this is 0, and so are the words of all slots: a refusal.
             "movsxd {slot}, dword ptr [{hot} + {index_offset}]",
             "mov {slot:e}, dword ptr fs:[{slot}]",
             "cmp {slot:e}, {max_slots}",
@@ -44,8 +44,8 @@ pub(crate) unsafe fn next_number(hot: &Hot, area: i32) -> Result<u64, Outcome> {
             "3:",
             "mov qword ptr fs:[{area} + 8], 0",
             "4:",
-            // What is rare, out of the way. A debugger or profiler that looks at the stack from here does not find the caller: of
-            // code that stands in many functions nobody can say how to unwind it.
+            // The rare paths, out of the way. A debugger or profiler cannot unwind from here to the caller: no unwind
+            // information can describe code that belongs to many functions.
             ".pushsection .text.blkin_rseq_ids, \"ax\", @progbits",
             // The signature that libc registered, as an instruction that is never run.
             ".byte 0x0f, 0xb9, 0x3d",
@@ -79,6 +79,6 @@ pub(crate) unsafe fn next_number(hot: &Hot, area: i32) -> Result<u64, Outcome> {
             options(nostack)
         );
     }
-    // A number as small as a code is taken for one, and drawn again.
+    // A number as small as a code is taken for a code, and another one is drawn.
     if number > u64::from(ABORTED) { Ok(number) } else { Err(Outcome::from_code(number as u32)) }
 }

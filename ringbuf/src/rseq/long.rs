@@ -1,4 +1,4 @@
-//! Records of several grains: nearly all by the first sequence, which knows where `Hot` is; what it refuses by the second one.
+//! Records of several grains: nearly all by the first sequence, which knows the address of `Hot`; what it refuses by the second.
 
 use std::mem::offset_of;
 
@@ -9,10 +9,10 @@ use crate::hot::{Hot, HotSlot};
 use crate::image::{Counts, Image};
 use crate::layout::slot;
 
-/// Where an image has its value, from its tail, which lies a grain behind its beginning.
+/// Offset of an image's value from its tail, which begins one grain after the image.
 const VALUE_AT: isize = size_of::<u64>() as isize - GRAIN_BYTES as isize;
 
-/// The part of a continuation grain behind its stamp, which is at r10 + `$to`, from rcx + `$from`.
+/// Copies a continuation grain, all but its stamp, from rcx + `$from` to the grain at r10 + `$to`.
 macro_rules! copy_grain {
     ($to:literal, $from:literal) => {
         concat!(
@@ -43,18 +43,18 @@ macro_rules! copy_grain {
     };
 }
 
-// rdi: ids; rsi: word 5; rdx: see `Counts`; rcx: the tail of an image, with a value before it; r8: word 6. Inside: r10 the rseq
-// area, then the ring, the head grain, and the area again; r11 the slot, then head; r9 the slot's header; then rdi what rdx was,
-// esi the grains that are left, rax a stamp, r8 what leads to the next one. A record over the end of its ring is not for this
-// sequence, nor is one over that of all positions, where head wraps: limit stops a grain before that. A slot that
-// sequences write, but without a ring yet, has a limit of 0, where its head is.
+// rdi: ids; rsi: word 5; rdx: see `Counts`; rcx: the tail of an image, with a value before it; r8: word 6. Inside: r10 is the
+// rseq area, then the ring, the head grain, and the area again; r11 the slot, then head; r9 the slot's header; later rdi holds
+// the argument in rdx, esi the grains that are left, rax a stamp, r8 the step to the next one. This sequence refuses a record
+// that crosses the end of its ring, and one that crosses the wrap-around of positions: limit stops a grain before that. A slot
+// that sequences write, but that has no ring yet, has a limit of 0, and its head is 0.
 push_sequence!(
     concat!(
         begin!(
             "blkin_rseq_push_texts",
             concat!(
                 "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
-                // Not set up, or no more in a child that was forked since somebody looked.
+                // Not set up; or no longer, in a child that was forked since the caller looked.
                 "test r10, r10\n",
                 "jz .Lblkin_rseq_push_texts_off\n",
             ),
@@ -87,17 +87,17 @@ push_sequence!(
         "jnz .Lblkin_rseq_push_texts_later\n",
         "lea r11, [rip + {hot} + {slots}]\n",
         ".Lblkin_rseq_push_texts_slot:\n",
-        // The last grain. The low halves tell: neither is ever more than a ring ahead of the other.
+        // The last grain. Comparing the low halves is enough: neither is ever more than a ring ahead of the other.
         "mov eax, dword ptr [r9]\nadd eax, edx\ncmp eax, dword ptr [r11 + {limit}]\n",
         "jns .Lblkin_rseq_push_texts_refuse\n",
         "mov r10, qword ptr [r11 + {ring}]\n",
         "mov r11, qword ptr [r9]\n",
-        // It lies behind the first one, unless the ring ends in between.
+        // The last grain lies behind the first one, unless the ring ends in between.
         "and eax, dword ptr [rip + {hot} + {mask}]\nsub eax, edx\n",
         "jb .Lblkin_rseq_push_texts_refuse\n",
         "shl eax, 6\nadd r10, rax\n",
         "prefetchw byte ptr [r10 + {ahead}]\n",
-        // One by one: ids that were stored so a moment ago could not be loaded as a pair before those stores are done.
+        // One by one: ids that were stored one by one a moment ago could be loaded as a pair only after those stores are done.
         "mov rax, qword ptr [rdi]\nmov qword ptr [r10 + 16], rax\n",
         "mov rax, qword ptr [rdi + 8]\nmov qword ptr [r10 + 24], rax\n",
         "mov rax, qword ptr [rdi + 16]\nmov qword ptr [r10 + 32], rax\n",
@@ -106,12 +106,12 @@ push_sequence!(
         "mov rdi, rdx\nmov esi, edx\n",
         "mov rax, r11\nshr rax, 36\nmov dword ptr [r10 + 56], eax\n",
         "shr rdx, 32\nmovzx edx, dx\nmov dword ptr [r10 + 60], edx\n",
-        // An integer or a string has one bit more in its kind.
+        // An integer or a string has one more bit set in its kind.
         "bt r8, 33\n",
         "jc .Lblkin_rseq_push_texts_value\n",
         "rdtsc\nmov dword ptr [r10 + 8], eax\nmov dword ptr [r10 + 12], edx\n",
         ".Lblkin_rseq_push_texts_head:\n",
-        // The head's stamp, and from it that of the first of the others.
+        // The head grain's stamp, and from it that of the first continuation grain.
         "mov rax, r11\nshl rax, 28\nshr rax, 28\nadd rax, qword ptr [rip + {hot} + {stamp}]\n",
         "mov rdx, rsi\nshl rdx, 36\nadd rdx, rax\nmov qword ptr [r10], rdx\n",
         "btr rax, 45\ninc rax\nmov qword ptr [r10 + 64], rax\n",
@@ -132,7 +132,7 @@ push_sequence!(
             "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
             concat!(
                 "mov eax, dword ptr [rip + {hot} + {eighth}]\nand r11d, eax\nadd r11d, edi\n",
-                // Nothing stores to this word in a sequence; see `add`.
+                // No sequence stores to this word; see `add`.
                 "shr rdi, 48\n",
                 "jz 5f\n",
                 "add qword ptr [r9 + {not_interned}], rdi\n",
@@ -149,9 +149,9 @@ push_sequence!(
     value = const VALUE_AT,
 );
 
-// A record of several grains, which looks at tail itself when it has come to the limit, and moves that. rsi: its image, whose
-// word 1 is filled in here (if r9 is not 0: the clock), which may be done again; rcx: its grains. Inside: r8 header (then
-// kept in xmm2), r9 slot; from the copying on r8 position of a grain, r9 its stamp without that, r10 ring.
+// A record of several grains. At the limit this sequence looks at tail itself, and moves the limit. rsi: the record's image,
+// whose word 1 is filled in here (from the clock, if r9 is not 0), which may be repeated; rcx: its grains. Inside: r8 is the
+// header (then kept in xmm2), r9 the slot; from the copying on r8 is a grain's position, r9 its stamp without that, r10 the ring.
 sequence!(
     concat!(
         begin!("blkin_rseq_push_long"),
@@ -183,7 +183,7 @@ sequence!(
         "mov r10d, dword ptr [rdi + {mask}]\n",
         "cmp rdx, r10\n",
         "ja .Lblkin_rseq_push_long_refuse\n",
-        // No limit lies behind a position that wraps.
+        // No limit is set beyond the wrap-around of positions.
         "lea rax, [rax + r10 + 1]\n",
         "mov rdx, rax\nshr rdx, 36\n",
         "jnz 5f\n",

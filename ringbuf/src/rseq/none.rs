@@ -1,4 +1,4 @@
-//! In place of `rseq` where there are no restartable sequences: no thread has an area, so nobody asks for more.
+//! Instead of `rseq` where there are no restartable sequences: no thread has an area, so nobody asks for more.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

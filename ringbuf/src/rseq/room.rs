@@ -1,4 +1,4 @@
-//! Where a ring's room ends, and what is counted or given up when there is none.
+//! Where a ring's room ends, and what is counted or given up when there is no room.
 
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
@@ -10,8 +10,8 @@ use super::{Outcome, index};
 use crate::hot::{Hot, HotSlot};
 use crate::layout::MAX_SLOTS;
 
-// Sets the limit of the slot whose header is rsi to rcx. One that was worked out long ago is too low at worst, and then
-// stops a record, which has it worked out anew.
+// Sets the limit of the slot whose header is at rsi to rcx. A limit that was computed long ago is too low at worst: it then
+// stops a record, which has it computed again.
 sequence!(
     concat!(
         begin!("blkin_rseq_set_limit"),
@@ -26,12 +26,12 @@ sequence!(
     limit = offset_of!(HotSlot, limit)
 );
 
-// A record that found no room: one attempt and one loss more, in one store.
+// A record that found no room: adds one attempt and one loss, in one store.
 sequence!(
     concat!(
         begin!("blkin_rseq_refuse"),
         slot_and_header!("blkin_rseq_refuse"),
-        // Less -1 each.
+        // Subtracts -1 from each.
         "movups xmm0, xmmword ptr [rdx + 8]\npcmpeqd xmm1, xmm1\npsubq xmm0, xmm1\n",
         "movups xmmword ptr [rdx + 8], xmm0\n",
         end!("blkin_rseq_refuse", "xor eax, eax\nret\n"),
@@ -40,7 +40,7 @@ sequence!(
     header = offset_of!(HotSlot, header)
 );
 
-// Moves oldest from r9 to rcx, and the count of overwritten records to r8, if this is the slot whose header is rsi.
+// Moves OLDEST from r9 to rcx, and the count of overwritten records to r8, if this is the slot whose header is at rsi.
 sequence!(
     concat!(
         begin!("blkin_rseq_evict"),
@@ -70,8 +70,8 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// Looks how far the consumer is with the ring of the calling thread's slot. False if fewer grains than `wanted`, one at least,
-/// are free; true if as many are, or nothing is known.
+/// Looks how far the consumer has read the ring of the calling thread's slot. False if fewer grains than `wanted`, which is at
+/// least one, are free; true if as many are, or nothing is known.
 ///
 /// # Safety
 /// `hot` was set up for restartable sequences by this process: its slots are null or lie in its segment (invariants 1, 2
@@ -85,19 +85,19 @@ pub(crate) unsafe fn find_room(hot: &Hot, wanted: u64) -> bool {
     // SAFETY: set before the header (invariant 1).
     let tail = unsafe { &*slot.tail.load(Relaxed) }.load(Acquire) & POSITION_MASK;
     let grains = u64::from(hot.mask.load(Relaxed)) + 1;
-    // Head was read first: if others went on meanwhile, and the consumer behind them, it lies before tail, and nothing is known.
+    // Head was read first: if others wrote meanwhile, and the consumer followed, this head lies before tail, and nothing is known.
     let Some(free) = grains.checked_sub(head.wrapping_sub(tail) & POSITION_MASK) else { return true };
     if free < wanted {
         return false;
     }
-    // Where positions wrap is not for sequences of short records.
+    // The sequences of short records do not handle the wrap-around of positions.
     let limit = (head + free).min(POSITION_MASK).min(slot.open.load(Relaxed));
-    // SAFETY: passed on from the caller. It does nothing where the thread is elsewhere by now (invariant 13).
+    // SAFETY: passed on from the caller. It does nothing if the thread is in another slot by now (invariant 13).
     unsafe { blkin_rseq_set_limit(hot, header, 0, limit) };
     true
 }
 
-/// Counts one attempt and its loss to a full ring, in whatever slot the calling thread is now.
+/// Counts one attempt and its loss to a full ring, in whatever slot the calling thread has now.
 ///
 /// # Safety
 /// As [`find_room`].
@@ -106,8 +106,8 @@ pub(crate) unsafe fn refuse(hot: &Hot) -> Outcome {
     Outcome::from_code(unsafe { blkin_rseq_refuse(hot) })
 }
 
-/// Moves a slot's oldest position and its count of overwritten records together, if the calling thread still is in that
-/// slot and nobody else has moved them.
+/// Moves a slot's OLDEST and its count of overwritten records together, if the calling thread is still in that slot and
+/// nobody else has moved them.
 ///
 /// # Safety
 /// As [`find_room`].
@@ -128,10 +128,10 @@ mod tests {
     use super::*;
     use crate::image::Image;
 
-    /// The word behind the thread's pointer to itself, where its area would be if it lay there: libc's own.
+    /// The word behind the thread's pointer to itself: the one that would be armed if an area lay at offset 0. It is libc's own.
     fn word_of_libc() -> usize {
         let word;
-        // SAFETY: the first words of a thread's block are libc's, and there to be read.
+        // SAFETY: the first words of a thread's block are libc's, and may be read.
         unsafe { std::arch::asm!("mov {}, fs:[8]", out(reg) word, options(readonly, nostack)) };
         word
     }
@@ -140,7 +140,7 @@ mod tests {
     fn a_forked_child_s_wiped_state_stops_what_its_parent_had_begun() {
         let (hot, before) = (Hot::new(), word_of_libc());
         let mut image = Image::new();
-        // SAFETY: nothing is set up, so that nothing is reached.
+        // SAFETY: nothing is set up, so nothing is reached.
         let refused = unsafe { refuse(&hot) };
         // SAFETY: as above.
         let evicted = unsafe { evict(&hot, std::ptr::null(), 0, 0, 0) };

@@ -1,6 +1,6 @@
 //! Records of one grain.
 //!
-//! Registers: rdi ids, rsi word 5, r8 word 6, r9 a value. Inside: r10 the rseq area, r11 the slot, then head; r9 (of a value:
+//! Registers: rdi ids, rsi word 5, r8 word 6, r9 a value. Inside: r10 the rseq area, r11 the slot, then head; r9 (for a value:
 //! rdx) the slot's header; rcx the grain.
 
 use std::arch::global_asm;
@@ -10,9 +10,9 @@ use crate::hot::Hot;
 use crate::process::record::{push_again, push_event_otherwise, push_value_otherwise};
 use crate::process::state::STATE;
 
-/// A record of one grain, see [`push_event`] and [`push_value`]. `$header`: the register that has the slot's header; `$word1`
-/// stores word 1. Where its position wraps head's count needs more than an addition: `limit` stops one grain before that.
-/// All that is not done ends in [`push_again`], with the same arguments and the result.
+/// A record of one grain, see [`push_event`] and [`push_value`]. `$header`: the register that has the slot's header; `$word1`:
+/// code that stores word 1. Where positions wrap, head's count needs more than an addition: `limit` stops one grain before that.
+/// What is not done here ends in [`push_again`], with the same arguments and the result.
 macro_rules! push_short {
     ($name:literal, $header:literal, $word1:literal) => {
         concat!(
@@ -20,7 +20,7 @@ macro_rules! push_short {
                 $name,
                 concat!(
                     "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
-                    // Not set up, or no more in a child that was forked since somebody looked.
+                    // Not set up; or no longer, in a child that was forked since the caller looked.
                     "test r10, r10\n",
                     "jz .L",
                     $name,
@@ -53,8 +53,8 @@ macro_rules! push_short {
             ".L",
             $name,
             "_slot:\n",
-            // The low halves tell: neither is ever more than a ring ahead of the other. A slot without a ring has a limit of 0,
-            // where its head is; so the limit is looked at first.
+            // Comparing the low halves is enough: neither is ever more than a ring ahead of the other. A slot without a ring has a
+            // limit of 0, and its head is 0; so the limit is looked at first.
             "mov eax, dword ptr [",
             $header,
             "]\n",
@@ -70,7 +70,7 @@ macro_rules! push_short {
             "shl eax, 6\n",
             "add rcx, rax\n",
             "prefetchw byte ptr [rcx + {ahead}]\n",
-            // One by one: ids that were stored so a moment ago could not be loaded as a pair before those stores are done.
+            // One by one: ids that were stored one by one a moment ago could be loaded as a pair only after those stores are done.
             "mov rax, qword ptr [rdi]\n",
             "mov qword ptr [rcx + 16], rax\n",
             "mov rax, qword ptr [rdi + 8]\n",
@@ -88,8 +88,8 @@ macro_rules! push_short {
             "or rax, qword ptr [rip + {hot} + {stamp}]\n",
             "mov qword ptr [rcx], rax\n",
             "inc r11d\n",
-            // Before the clock: on some processors nothing behind its reading begins before that is done, and the next record
-            // waits for this head.
+            // Before the clock: on some processors nothing behind the reading begins before that is done, and the next
+            // record waits for this head.
             "movaps xmm0, xmmword ptr [",
             $header,
             "]\n",
@@ -114,9 +114,9 @@ macro_rules! push_short {
     };
 }
 
-/// From the number, not 0, of a slot in r11 to the slot in r11 and its header in `$header`, which has the first slot's. The
-/// first slots, which are nearly all that are ever used, by branches: the processor guesses them, and need not wait for the
-/// number to go on. It stands before the function, so that the first slot of all has nothing to jump over.
+/// From the number, not 0, of a slot in r11 to the slot in r11 and its header in `$header`, which holds the first slot's. The
+/// first slots, nearly the only ones ever used, are handled by branches: the processor predicts them, and need not wait for the
+/// number. This stands before the function, so that the path of the very first slot has nothing to jump over.
 macro_rules! other_slot {
     (@predicted $name:literal, $header:literal, $number:literal, $slot_bytes:literal, $header_bytes:literal) => {
         concat!(
@@ -151,7 +151,7 @@ macro_rules! other_slot {
     };
 }
 
-// Whatever library or program this is linked into, these are its own and lie within reach of its code.
+// Whatever library or program this is linked into, these symbols are its own and lie within reach of its code.
 global_asm!(
     ".hidden {hot}", ".hidden {again}", ".hidden {event}", ".hidden {value}",
     hot = sym STATE, again = sym push_again, event = sym push_event_otherwise, value = sym push_value_otherwise
@@ -169,7 +169,7 @@ macro_rules! sequence_of_short {
     };
 }
 
-// An event has no value to keep, and the clock takes rdx.
+// An event has no value in r9, and the clock overwrites rdx.
 sequence_of_short!(
     "blkin_rseq_push_event",
     "r9",
@@ -178,7 +178,7 @@ sequence_of_short!(
 );
 sequence_of_short!("blkin_rseq_push_value", "rdx", "mov qword ptr [rcx + 8], r9\n", push_value_otherwise);
 
-/// An argument that takes a register which a sequence has other use for: nothing is passed in it.
+/// An argument in a register that a sequence uses otherwise: nothing is passed in it.
 type Nothing = MaybeUninit<u64>;
 const NOTHING: Nothing = MaybeUninit::uninit();
 
@@ -194,8 +194,8 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-/// Puts a record of one grain into the ring of the calling thread's slot, with the time; should that not be done at once,
-/// or not this way in this process, [`push_again`] goes on. Always 0.
+/// Puts a record of one grain into the ring of the calling thread's slot, with the time. If that cannot be done at once,
+/// [`push_again`] goes on; in a process without sequences, [`push_event_otherwise`]. Always 0.
 ///
 /// # Safety
 /// `ids` points to three readable words.
@@ -205,7 +205,7 @@ pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32
     unsafe { blkin_rseq_push_event(ids, names, NOTHING, NOTHING, traits) }
 }
 
-/// As [`push_event`], with a value in the place of the time.
+/// As [`push_event`], with a value instead of the time.
 ///
 /// # Safety
 /// As [`push_event`].

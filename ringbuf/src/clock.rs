@@ -100,28 +100,28 @@ mod tsc {
     }
 }
 
-/// By itself, so that records by the time stamp counter have nothing to keep for it.
+/// A function of its own, so that records that read the time stamp counter have nothing to save for it.
 #[inline(never)]
 fn nanoseconds(clock: libc::clockid_t) -> i64 {
     let time = time_on(clock);
     time.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec)
 }
 
-/// 0 where a filter of system calls forbids to ask. By libc, which has found the vDSO before any code of the program ran: rustix
-/// looks for it when it is first asked, under the dynamic linker's lock, which a thread may hold that waits for this one.
+/// 0 where a filter of system calls forbids the call. Through libc, which has found the vDSO before any code of the program ran:
+/// rustix looks for it when first asked, under the dynamic linker's lock, which may be held by a thread that waits for this one.
 #[inline]
 fn time_on(clock: libc::clockid_t) -> libc::timespec {
     let errno = KeptErrno::new();
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: libc writes one time (invariant 10).
     if unsafe { libc::clock_gettime(clock, &raw mut time) } == 0 {
-        // Nothing has touched it.
+        // Nothing has touched errno.
         std::mem::forget(errno);
     }
     time
 }
 
-/// Coarse monotonic seconds, for limits of rate.
+/// Coarse monotonic seconds, for rate limits.
 pub(crate) fn coarse_seconds() -> u64 {
     time_on(libc::CLOCK_MONOTONIC_COARSE).tv_sec as u64
 }
@@ -138,7 +138,7 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Reads the clocks; of five tries the one with the narrowest bracket counts. Async-signal-safe.
+    /// Reads the clocks; the narrowest bracket of five tries counts. Async-signal-safe.
     pub fn now(kind: ClockKind) -> Anchor {
         let tries = (0..5).map(|_| {
             let before = kind.read();

@@ -1,17 +1,17 @@
-//! Room for grains at the end of a vector, which is written once: to zero it before took a sixth of the time of a drain.
+//! Room for grains at the end of a vector, written only once: zeroing it first took a sixth of the time of a drain.
 
 use std::mem::MaybeUninit;
 
 use blkin_record::{GRAIN_BYTES, GRAIN_WORDS};
 
-/// Room for copies, the first of which are made.
+/// Room for copies, the first of which (`made`) are made.
 pub(crate) struct Copies<'a> {
     room: &'a mut [[MaybeUninit<u8>; GRAIN_BYTES]],
     made: usize,
 }
 
 impl Copies<'_> {
-    /// Writes a grain into the next place, little-endian. Whoever made the room knows that there is one.
+    /// Writes a grain into the next place, little-endian. The maker of the room ensures that there is one.
     #[inline(always)]
     pub(crate) fn push(&mut self, grain: &[u64; GRAIN_WORDS]) {
         let (words, _) = self.room[self.made].as_chunks_mut::<{ size_of::<u64>() }>();
@@ -30,7 +30,7 @@ pub(crate) fn append_grains(out: &mut Vec<u8>, grains: usize, copy: impl FnOnce(
     let mut copies = Copies { room: &mut room[..grains], made: 0 };
     copy(&mut copies);
     let bytes = copies.made * GRAIN_BYTES;
-    // SAFETY: so many bytes behind the vector's end are within its capacity and written (invariant 11).
+    // SAFETY: this many bytes behind the vector's end are within its capacity and written (invariant 11).
     unsafe { out.set_len(out.len() + bytes) };
 }
 

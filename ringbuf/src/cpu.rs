@@ -1,17 +1,17 @@
-//! On which CPU the calling thread runs, for processes whose C library has registered no areas that say so.
+//! On which CPU the calling thread runs, for processes whose C library has registered no rseq areas.
 //!
-//! Only a hint: the thread may be elsewhere by the time that anybody looks at it.
+//! Only a hint: the thread may be elsewhere by the time that anybody uses the answer.
 
-/// Which CPU it is, by an instruction where `by_instruction`, as [`has_instruction`] has said.
+/// The CPU's number; by an instruction if `by_instruction`, which only [`has_instruction`] may allow.
 #[inline(always)]
 pub(crate) fn current(by_instruction: bool) -> usize {
     if by_instruction { processor::current() } else { system() }
 }
 
-/// Whether the processor tells by itself what the system would: `rdpid` (Ice Lake, Zen 2 and later), at a fourth of the cost.
+/// Whether the processor itself tells what the system would: `rdpid` (Ice Lake, Zen 2 and later), at a quarter of the cost.
 /// Makes no system call that [`current`] would not make.
 pub(crate) fn has_instruction() -> bool {
-    // Whoever is moved between the two is asked again.
+    // Asked again because the thread may be migrated between the two readings.
     processor::has_instruction() && (0..3).any(|_| processor::current() == system())
 }
 

@@ -1,5 +1,4 @@
-//! C strings: where they end, and whether one says what a text of the table of names says, without looking for its end
-//! first.
+//! C strings: where they end, and whether one equals a text of the table of names, without looking for its end first.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,23 +14,23 @@ pub(crate) type Block = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) type Block = [u8; BLOCK];
 
-/// Whether a block is compared at once here.
+/// Whether blocks can be compared at once here.
 pub(crate) const HAS_BLOCKS: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
-/// Whether strings may well be read block by block: where that is quick, and not under valgrind, which would complain of what is
-/// read behind a string's end. Without a system call.
+/// Whether strings should be read block by block: where that is quick, and not under valgrind, which would complain about reads
+/// behind a string's end. Makes no system call.
 pub(crate) fn may_read_blocks() -> bool {
     HAS_BLOCKS && !is_under_valgrind()
 }
 
-/// Asks as valgrind's manual says ("The Client Request mechanism"): it knows these instructions, which to the processor itself
-/// are no more than registers that come back to where they were.
+/// Asks as valgrind's manual says ("The Client Request mechanism"): valgrind knows these instructions, which to the processor
+/// itself only bring registers back to where they were.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn is_under_valgrind() -> bool {
     const RUNNING_ON_VALGRIND: u64 = 0x1001;
     let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
     let mut answer = 0u64;
-    // SAFETY: rdi is turned by twice its 64 bits, and rbx changes places with itself; valgrind reads the request (invariant 14).
+    // SAFETY: rdi is rotated by twice its 64 bits, and rbx changes places with itself; valgrind reads the request (invariant 14).
     unsafe {
         std::arch::asm!(
             "rol rdi, 3",
@@ -45,13 +44,13 @@ fn is_under_valgrind() -> bool {
     answer != 0
 }
 
-/// Nobody asks.
+/// Never called: there are no blocks here.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 fn is_under_valgrind() -> bool {
     false
 }
 
-/// The block at `text`, and which of its bytes are 0: bit n says it of byte n. Memory checkers would complain.
+/// The block at `text`, and which of its bytes are 0: bit n says so of byte n. Memory checkers would complain.
 ///
 /// # Safety
 /// The block's first byte may be read, and it ends in the same page.
@@ -59,7 +58,7 @@ fn is_under_valgrind() -> bool {
 #[inline(always)]
 pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
     let (block, zeros): (Block, u32);
-    // SAFETY: passed on from the caller: what lies in one page may be read all or not at all (invariant 13).
+    // SAFETY: passed on from the caller: of one page either everything may be read or nothing (invariant 13).
     unsafe {
         std::arch::asm!(
             "movdqu {block}, xmmword ptr [{text}]",
@@ -73,7 +72,7 @@ pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
     (block, zeros)
 }
 
-/// As above, for machines without restartable sequences: nobody asks.
+/// As above, for machines on which strings are not read block by block: never called.
 ///
 /// # Safety
 /// As above.
@@ -89,7 +88,7 @@ pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
     (block, zeros)
 }
 
-/// Whether the string at `text` is the text `id`, which holds no 0. `wide`: compare sixteen bytes at a time, which reads
+/// Whether the string at `text` equals the text `id`, which holds no 0. `wide`: compare sixteen bytes at a time, which reads
 /// behind the string's end, though never in another page; memory checkers would complain.
 ///
 /// # Safety
@@ -98,7 +97,7 @@ pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
 pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: bool) -> bool {
     let Some((length, stored)) = table.get(id..).and_then(<[AtomicU64]>::split_first) else { return false };
     let length = length.load(Relaxed) as usize;
-    // Room for the last block of sixteen bytes too.
+    // There must be room for the last block of sixteen bytes too.
     if length / 8 + 3 > stored.len() {
         // SAFETY: passed on from the caller (invariant 13).
         return unsafe { bytes_are(text, stored, length) };
@@ -113,7 +112,7 @@ pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: b
     unsafe { bytes_are(text, stored, length) }
 }
 
-/// As [`is`], of a text of at least a block, which the string is known to begin with.
+/// As [`is`], for a text of at least a block, which the string is known to begin with.
 ///
 /// # Safety
 /// As [`is`].
@@ -130,7 +129,7 @@ pub(crate) unsafe fn goes_on(text: *const u8, table: &[AtomicU64], id: usize) ->
     unsafe { bytes_are_from(text, stored, length, BLOCK) }
 }
 
-/// Bytes of the string at `text` before its end; of one that is longer than `most`, as many as that or a few more. `wide`:
+/// Bytes of the string at `text` before its end; for one that is longer than `most`, that many or a few more. `wide`:
 /// as for [`is`].
 ///
 /// # Safety
@@ -160,7 +159,7 @@ unsafe fn length_by_blocks(text: *const u8, most: usize) -> usize {
         if ends != 0 {
             return at + ends.trailing_zeros() as usize;
         }
-        // The next block is the aligned one that begins in this one, or behind it.
+        // The next block is the aligned one that begins in this one, or right behind it.
         at += BLOCK - text.wrapping_add(at).addr() % BLOCK;
     }
     at

@@ -8,13 +8,13 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstat, major, mino
 
 use crate::segment::sized_memfd;
 
-/// Opens the memory file to which a link of another process's folder leads; `None` if it is something else, which a process can
-/// have there under the name of a memory file. To open a device or a pipe is to do something to it, or to wait.
+/// Opens the memory file to which a link in another process's folder leads; `None` if it is something else, which a process can
+/// have there under the name of a memory file. Opening a device or a pipe would do something to it, or wait.
 ///
 /// # Errors
-/// When it has gone, or may not be opened so.
+/// When the file is gone, or may not be opened.
 pub fn open_foreign_memfd(link: &Path, access: OFlags) -> io::Result<Option<OwnedFd>> {
-    // This keeps the file, and asks neither it nor its file system for anything.
+    // This holds the file, and asks neither it nor its file system for anything.
     let found = open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let what = statx(&found, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
     let own = fstat(sized_memfd(c"blkin-device", 0)?)?.st_dev;
@@ -55,7 +55,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        // Opened without being used, as everybody may: whoever opened this one waits for somebody who writes.
+        // Opened by path only, as everybody may: opening the pipe for reading waits for a writer.
         let pipe = open(&pipe, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let (told, done) = std::sync::mpsc::channel();
         std::thread::spawn(move || told.send(opened(&pipe, OFlags::RDONLY).unwrap().is_none()));

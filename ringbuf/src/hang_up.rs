@@ -1,8 +1,9 @@
-//! Closing connections in which there may be anything, without waiting for it.
+//! Closing connections that may contain anything, without waiting for what they contain.
 //!
-//! What lies unread in a local socket is closed with it, by the thread that closes it last; and that waits where whoever sent it
-//! had it so: of a connection that lingers (SO_LINGER) until its other side has read. The kernel has no thread wait that ends
-//! (`PF_EXITING` in `inet_release`, net/ipv4/af_inet.c). So one ends with the connection in a table of descriptors of its own.
+//! What lies unread in a local socket is closed with it, by the thread that closes it last. That may wait, if the sender arranged
+//! it so: a connection that lingers (SO_LINGER) waits until its other side has read. The kernel lets no ending thread wait
+//! (`PF_EXITING` in `inet_release`, net/ipv4/af_inet.c). So a thread that has the connection in a descriptor table of its own
+//! ends with it.
 
 use std::ffi::c_uint;
 use std::fs::File;
@@ -13,21 +14,21 @@ use std::thread;
 
 use rustix::io::{DupFlags, dup3};
 
-/// Of the threads.
+/// Name of the threads.
 const NAME: &str = "blkin-hang-up";
-/// They do next to nothing.
+/// The threads do next to nothing.
 const STACK_BYTES: usize = 64 << 10;
 
 /// Hangs up, one connection at a time.
 #[derive(Debug)]
 pub struct HangUp {
     nothing: File,
-    /// A place in front of all that comes later from others: a thread takes along what lies up to there.
+    /// A descriptor before all those that come later from others: a thread takes along the descriptors up to this one.
     place: OwnedFd,
 }
 
 impl HangUp {
-    /// To be made before anything foreign is opened.
+    /// Must be called before anything foreign is opened.
     ///
     /// # Errors
     /// When there is no descriptor left.
@@ -37,10 +38,10 @@ impl HangUp {
         Ok(Self { nothing, place })
     }
 
-    /// Closes a connection, and does not wait for what lies in it. No other descriptor of this process may be of it.
+    /// Closes a connection without waiting for what lies in it. No other descriptor of this process may refer to it.
     ///
     /// # Errors
-    /// When no such thread can be had (before Linux 5.9, or for want of memory): the connection, which is still open.
+    /// When no such thread can be had (before Linux 5.9, or for lack of memory): the connection, which is still open.
     pub fn close(&mut self, connection: OwnedFd) -> Result<(), OwnedFd> {
         let put = dup3(&connection, &mut self.place, DupFlags::CLOEXEC);
         let ending = put.map_err(io::Error::from).and_then(|()| Ending::with_all_before(self.end()));
@@ -48,7 +49,7 @@ impl HangUp {
             self.clear();
             return Err(connection);
         };
-        // The thread has it, too: neither of these is the last.
+        // The thread has the connection, too: closing either of these descriptors is not the last close.
         drop(connection);
         self.clear();
         drop(ending);
@@ -61,16 +62,16 @@ impl HangUp {
     }
 
     fn clear(&mut self) {
-        // Both are open, so that nothing can fail.
+        // Both are open, so this cannot fail.
         let _ = dup3(&self.nothing, &mut self.place, DupFlags::CLOEXEC);
     }
 }
 
-/// A thread that has a table of its own, and ends when this is dropped.
+/// A thread that has a descriptor table of its own, and ends when this is dropped.
 struct Ending(#[expect(dead_code, reason = "the thread waits until it is gone")] SyncSender<()>);
 
 impl Ending {
-    /// With the descriptors before this one.
+    /// Takes along the descriptors before `end`.
     fn with_all_before(end: c_uint) -> io::Result<Self> {
         let (to_end, told_to_end) = mpsc::sync_channel(0);
         let (to_say, said) = mpsc::sync_channel(1);

@@ -1,8 +1,8 @@
 //! Records with texts, put together on the stack before they have a place in a ring.
 //!
-//! Texts are copied in blocks of sixteen bytes, one over what lies behind the end of the one before: where a text ends need not
-//! be known before it is copied. Blocks are read up to 15 bytes behind a text's end, though never in another page; what
-//! came along is written over by what follows, in the end by zeros.
+//! Texts are copied in blocks of sixteen bytes, and each text overwrites what was copied beyond the end of the one before: where
+//! a text ends need not be known before it is copied. Blocks are read up to 15 bytes behind a text's end, though never in
+//! another page; what came along is overwritten by what follows, and at the end by zeros.
 
 use std::mem::MaybeUninit;
 
@@ -15,23 +15,23 @@ use crate::cstring::{self, BLOCK, Block, PAGE};
 /// Bytes of the tail in a continuation grain.
 const TAIL_GRAIN_BYTES: usize = TAIL_WORDS * size_of::<u64>();
 /// The longest tail that is copied within a restartable sequence: a longer one would keep a thread inside for so long that
-/// it seldom ends it.
+/// the sequence would seldom be completed.
 const MOST_TAIL_BYTES: usize = (Image::MOST_GRAINS - 1) * TAIL_GRAIN_BYTES;
-/// Behind the tail: what a block may reach beyond it, and the rest of its last grain.
+/// Room behind the tail: for what a block may write beyond it, and for the rest of its last grain.
 const BEHIND_BYTES: usize = GRAIN_BYTES;
 const TAIL_ROOM_BYTES: usize = MOST_TAIL_BYTES + BEHIND_BYTES;
 
-/// A record of a few grains. Aligned as every stack is, which so needs not be.
+/// A record of a few grains. Aligned as every stack is, which so needs no realignment.
 #[repr(C, align(16))]
 pub(crate) struct Image {
     /// Word 0: the stamp without its position. Word 7: ordinal 0.
     head: [MaybeUninit<u64>; GRAIN_WORDS],
-    /// What stands in the continuation grains behind their stamps, without gaps.
+    /// The contents of the continuation grains behind their stamps, without gaps.
     tail: [MaybeUninit<u8>; TAIL_ROOM_BYTES],
 }
 
 impl Image {
-    /// Grains that have room in it.
+    /// Grains for which it has room.
     pub(crate) const MOST_GRAINS: usize = 8;
 
     #[inline(always)]
@@ -39,7 +39,7 @@ impl Image {
         Image { head: [MaybeUninit::uninit(); GRAIN_WORDS], tail: [MaybeUninit::uninit(); TAIL_ROOM_BYTES] }
     }
 
-    /// What a draft says, but for the head. `None` if its texts are too long.
+    /// Puts in what a draft says, except for the head. `None` if its texts are too long.
     #[inline(always)]
     pub(crate) fn set_draft(&mut self, draft: &Draft<'_>) -> Option<Counts> {
         let value = if let Payload::Integer(value) = draft.payload { value as u64 } else { 0 };
@@ -60,7 +60,7 @@ impl Image {
         tail.end([draft.name.id(), draft.endpoint.id(), draft.key.id()])
     }
 
-    /// For the word that an event has its time in.
+    /// Sets the word in which an event has its time.
     #[inline(always)]
     pub(crate) fn set_value(&mut self, value: u64) {
         self.head[1].write(value);
@@ -80,7 +80,7 @@ impl Image {
         unsafe { self.head[1].assume_init() }
     }
 
-    /// What stands in each continuation grain behind its stamp.
+    /// The contents of each continuation grain behind its stamp.
     ///
     /// # Safety
     /// The tail that was written last has these counts.
@@ -92,25 +92,25 @@ impl Image {
         unsafe { std::slice::from_raw_parts(self.tail.as_ptr().cast(), counts.grains() - 1) }
     }
 
-    /// To write a new tail.
+    /// Begins a new tail.
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> Tail<'_> {
         Tail { bytes: &mut self.tail, at: 0 }
     }
 }
 
-/// How long a record is: bits 0..32 its continuation grains; 32..48 bytes of its tail; 48..64 its texts, but for a value.
+/// How long a record is: bits 0..32 its continuation grains; 32..48 bytes of its tail; 48..64 its texts, without a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts(pub(crate) u64);
 
 impl Counts {
-    /// Word 7 of the head, but for the ordinal.
+    /// Word 7 of the head, without the ordinal.
     #[inline(always)]
     pub(crate) fn tail_bytes_word(self) -> u64 {
         self.0 & 0xffff << 32
     }
 
-    /// Texts in the tail that are no value.
+    /// Texts in the tail, without a value.
     #[inline(always)]
     pub(crate) fn texts(self) -> u64 {
         self.0 >> 48
@@ -121,7 +121,7 @@ impl Counts {
     }
 }
 
-/// A tail that is being written. Handed on by value: what other functions have the address of is kept in memory, in pieces
+/// A tail that is being written. Passed on by value: if other functions had its address, it would be kept in memory, in pieces
 /// that would have to wait for each other.
 pub(crate) struct Tail<'a> {
     bytes: &'a mut [MaybeUninit<u8>; TAIL_ROOM_BYTES],
@@ -131,7 +131,7 @@ pub(crate) struct Tail<'a> {
 
 /// A text that can be copied into a tail.
 pub(crate) trait Text {
-    /// Not longer than this.
+    /// The most bytes that it can have.
     const MOST_BYTES: usize = usize::MAX;
 
     /// Copies it to the present end. `None` if there is not enough room.
@@ -164,7 +164,7 @@ impl<'a> Tail<'a> {
         Some(tail.with(start + 6, (header >> 48) as u8))
     }
 
-    /// Nothing follows. `ids`: of name, endpoint and key, 0 for those that are in the tail.
+    /// Ends the tail. `ids`: of name, endpoint and key, 0 for those that are in the tail.
     #[inline(always)]
     pub(crate) fn end(self, ids: [u32; 3]) -> Option<Counts> {
         let at = self.at;
@@ -172,7 +172,7 @@ impl<'a> Tail<'a> {
             return None;
         }
         let zeros = [0u64; BEHIND_BYTES / size_of::<u64>()];
-        // SAFETY: behind `at` there is room for so many bytes (invariant 16).
+        // SAFETY: behind `at` there is room for this many bytes (invariant 16).
         unsafe { self.bytes.as_mut_ptr().wrapping_add(at).cast::<[u64; 8]>().write_unaligned(zeros) };
         let texts = ids.map(|id| u64::from(id == 0)).iter().sum::<u64>();
         Some(Counts((grains_of(at) as u64) | (at as u64) << 32 | texts << 48))
@@ -183,24 +183,24 @@ impl<'a> Tail<'a> {
         Tail { at: self.at + bytes, ..self }
     }
 
-    /// With an integer at `at`, which lies before the present end.
+    /// Writes an integer at `at`, all of which lies before the present end.
     #[inline(always)]
     fn with<Integer>(self, at: usize, integer: Integer) -> Tail<'a> {
         debug_assert!(at + size_of::<Integer>() <= self.at);
-        // SAFETY: before the present end, which is at most a block behind the most bytes, so within the array (invariant 16).
+        // SAFETY: before the present end, which is at most a block behind `MOST_TAIL_BYTES`, so within the array (invariant 16).
         unsafe { self.bytes.as_mut_ptr().wrapping_add(at).cast::<Integer>().write_unaligned(integer) };
         self
     }
 
-    /// With a block `distance` behind the present end.
+    /// Writes a block `distance` behind the present end.
     ///
     /// # Safety
-    /// That is at most the end of the most bytes.
+    /// The block begins at `MOST_TAIL_BYTES` at most.
     #[inline(always)]
     unsafe fn with_block(self, distance: usize, block: Block) -> Tail<'a> {
         debug_assert!(self.at + distance <= MOST_TAIL_BYTES);
         let place = self.bytes.as_mut_ptr().wrapping_add(self.at + distance);
-        // SAFETY: passed on from the caller; there is room for a block behind the most bytes (invariant 13).
+        // SAFETY: passed on from the caller; there is room for a block behind `MOST_TAIL_BYTES` (invariant 13).
         unsafe { place.cast::<Block>().write_unaligned(block) };
         self
     }
@@ -225,9 +225,9 @@ impl Text for &[u8] {
                 to.write(*from);
             }
         } else {
-            // SAFETY: its first byte is one of the text's, and it ends in the same page (invariant 16).
+            // SAFETY: the block's first byte belongs to the text, and the block ends in the same page (invariant 16).
             let (block, _) = unsafe { cstring::block(self.as_ptr()) };
-            // SAFETY: the present end is at most that of the most bytes, as was checked above (invariant 16).
+            // SAFETY: the present end is at most `MOST_TAIL_BYTES`, as was checked above (invariant 16).
             tail = unsafe { tail.with_block(0, block) };
         }
         Some(tail.after(self.len()))
@@ -260,12 +260,12 @@ impl Text for Terminated {
             // SAFETY: its first byte may be read, since no byte before it was the end, and it ends in the same page: the first
             // was looked at above, the others are aligned (invariant 16).
             let (block, zeros) = unsafe { cstring::block(from) };
-            // SAFETY: the present end is at most that of the most bytes (invariant 16).
+            // SAFETY: the present end is at most `MOST_TAIL_BYTES` (invariant 16).
             tail = unsafe { tail.with_block(0, block) };
             if zeros != 0 {
                 return Some(tail.after(zeros.trailing_zeros() as usize));
             }
-            // The next block is the aligned one that begins in this one, or behind it.
+            // The next block is the aligned one that begins in this one, or right behind it.
             let step = BLOCK - from.addr() % BLOCK;
             tail = tail.after(step);
             from = from.wrapping_add(step);
@@ -274,12 +274,12 @@ impl Text for Terminated {
     }
 }
 
-/// A C string of a few bytes, as most are; of another one, or one near the end of a page, nothing is copied.
+/// A C string of a few bytes, as most are. A longer one, or one near the end of a page, is not copied.
 #[derive(Clone, Copy)]
 pub(crate) struct Brief(*const u8);
 
 impl Brief {
-    /// With the 0 at the end.
+    /// Including the 0 at the end.
     const MOST_BYTES: usize = 2 * BLOCK;
 
     /// # Safety
@@ -314,7 +314,7 @@ impl Text for Brief {
     }
 }
 
-/// Copies a string to `at` and answers where it ends.
+/// Copies a string to `at` and returns where it ends.
 #[cold]
 #[inline(never)]
 fn put_at_end_of_page(
@@ -323,14 +323,14 @@ fn put_at_end_of_page(
     at: usize,
 ) -> Option<usize> {
     let Terminated(text) = text;
-    // SAFETY: it may be read up to a 0, by the promise that was made for it (invariant 13).
+    // SAFETY: the string may be read up to a 0, as was promised to [`Terminated::new`] (invariant 13).
     let length = unsafe { cstring::length(text, MOST_TAIL_BYTES + 1, true) };
     // SAFETY: those bytes were just read (invariant 17).
     let text = unsafe { std::slice::from_raw_parts(text, length) };
     text.put(Tail { bytes, at }).map(|tail| tail.at)
 }
 
-/// Continuation grains of a tail. As `div_ceil`, which divides and then looks whether something was left.
+/// Continuation grains of a tail. As `div_ceil`, which divides and then checks whether something was left.
 #[inline(always)]
 const fn grains_of(tail_bytes: usize) -> usize {
     const LAST: usize = TAIL_GRAIN_BYTES - 1;

@@ -1,4 +1,4 @@
-//! What is kept beside the state that fork wipes: descriptors, texts of the environment, and the caller's errno.
+//! What is kept outside the state that fork wipes: descriptors, texts of the environment; and the caller's errno.
 
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +25,7 @@ impl Descriptor {
         self.fd.store(fd.into_raw_fd(), Relaxed);
     }
 
-    /// The descriptor, if it still is our memfd: the program may have closed it and opened something else there.
+    /// The descriptor, if it is still our memfd: the program may have closed it and opened something else there.
     pub(crate) fn still_open(&self) -> Option<BorrowedFd<'static>> {
         let fd = self.fd.load(Relaxed);
         let identity = Identity { device: self.device.load(Relaxed), inode: self.inode.load(Relaxed) };
@@ -35,8 +35,8 @@ impl Descriptor {
         segment::is_still(fd, identity).then_some(fd)
     }
 
-    /// Closes it in a forked child, which has its parent's descriptors but not their mappings. Whether this is one of a parent
-    /// that recorded.
+    /// Closes it in a forked child, which has its parent's descriptors but not their mappings. Returns whether this process is a
+    /// child of one that recorded.
     pub(crate) fn close_inherited(&self) -> bool {
         if let Some(open) = self.still_open() {
             // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it
@@ -47,14 +47,14 @@ impl Descriptor {
     }
 }
 
-/// A text that the environment had: by the time it is needed the program may be changing that.
+/// A text from the environment: by the time it is needed, the program may be changing the environment.
 pub(crate) struct KeptText {
     bytes: AtomicUsize,
     words: [AtomicU64; KeptText::WORDS],
 }
 
 impl KeptText {
-    /// More than an address of a socket holds, or a number has digits: a longer text is refused when it is used.
+    /// More than the address of a socket holds, or a number has digits: a longer text is refused when it is used.
     const WORDS: usize = 16;
 
     pub(crate) const fn none() -> KeptText {
@@ -83,7 +83,7 @@ impl KeptText {
 pub(crate) static SEGMENT: Descriptor = Descriptor::none();
 pub(crate) static CONTROL: Descriptor = Descriptor::none();
 
-/// Gives the caller's errno back when dropped: libc may set it where nothing failed (getauxval does).
+/// Restores the caller's errno when dropped: libc may set it where nothing failed (getauxval does).
 pub(crate) struct KeptErrno(libc::c_int);
 
 impl KeptErrno {

@@ -22,7 +22,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps through a descriptor that was opened for reading alone, so that our own mapping never counts as one that
-    /// might write (invariant: `no_writer_left`); where /proc is not there, through the given one.
+    /// might write (see `no_writer_left`); where /proc is not there, through the given one.
     pub(crate) fn read_only(fd: &OwnedFd, bytes: usize) -> Result<Mapping, AttachError> {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         match open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {

@@ -7,7 +7,7 @@
 //!        word id     length in bytes, then the bytes and at least one 0, padded to words
 //! ```
 //!
-//! Both parts are the program's own memory, which a forked child inherits; whoever adds a text copies it into the
+//! Both parts are the program's own memory, which a forked child inherits; a thread that adds a text copies it into the
 //! segment too, where the consumer reads it. A text is written (and shared) before its index word is published, so
 //! nobody sees half of one. Two writers of the same text may both write it; the one that loses the index word uses the
 //! winner's. A full table answers `None`, and the text then travels in the record.
@@ -28,10 +28,10 @@ const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 /// The word of the texts that says how many of them are given out.
 pub(crate) const GIVEN_OUT: usize = 0;
 const FIRST_TEXT: u64 = 1;
-/// With less room than this the longest text finds none.
+/// With less room than this, there is none for the longest text.
 pub(crate) const LEAST_WORDS: u64 = 2 + MAX_INTERNED_BYTES as u64 / 8;
 
-/// Which id the text at an address had last: private to a process, one word an entry,
+/// Which id the text at an address last had: private to a process, one word per entry,
 /// `[part of the address: 32 bits | changes: 16 bits | id: 16 bits]`.
 pub struct Hints {
     entries: [AtomicU64; HINTS],
@@ -42,13 +42,13 @@ pub struct Hints {
 pub(crate) enum Hint {
     /// It had this id: a guess, to be checked.
     Id(u32),
-    /// It is another one nearly every time: not worth a search.
+    /// Nearly every time it is another one: not worth a search.
     Changing,
     /// Nothing.
     Nothing,
 }
 
-/// So often another text in a row, and a place is held to be a buffer.
+/// After this many changes of its text in a row, an address is taken for that of a buffer.
 const MANY_CHANGES: u64 = 16;
 
 impl Hints {
@@ -86,7 +86,7 @@ impl Hints {
         hint.store(tag | changes << 16 | id, Release);
     }
 
-    /// Another text has come to `address`, which is in no table: it is not worth a search there.
+    /// The text now at `address` is another one, and is in no table: texts there are not worth a search.
     fn give_up(&self, address: usize) {
         let (hint, tag) = self.entry(address);
         let old = hint.load(Relaxed);
@@ -123,7 +123,7 @@ pub struct Names<'a, W: Words + ?Sized> {
     pub text_words: usize,
 }
 
-/// The texts alone, as a reader has them that trusts nothing.
+/// The texts alone, for a reader that trusts nothing.
 pub struct Texts<'a, W: Words + ?Sized> {
     /// Texts.
     pub text: &'a W,
@@ -132,7 +132,7 @@ pub struct Texts<'a, W: Words + ?Sized> {
 }
 
 impl<W: Words + ?Sized> Names<'_, W> {
-    /// As [`Names::intern`], for a text that comes from `address`: looked for first where that address had it last.
+    /// As [`Names::intern`], for a text that lies at `address`: the id that this address had last is tried first.
     #[inline]
     pub fn intern_from(
         &self,
@@ -148,7 +148,7 @@ impl<W: Words + ?Sized> Names<'_, W> {
             hints.give_up(address);
             return None;
         };
-        // Who finds a C string by its address alone compares up to the first 0.
+        // A C string that is found by its address alone is compared up to the first 0.
         if !text.contains(&0) {
             hints.keep(address, id);
         }
@@ -205,7 +205,7 @@ impl<W: Words + ?Sized> Names<'_, W> {
         loop {
             match self.index.swap_if(place, 0, entry, Release) {
                 Ok(_) => return entry,
-                // A weak swap may fail though the word is still 0.
+                // A weak compare-and-swap may fail though the word is still 0.
                 Err(_) => match self.index.load(place, Acquire) {
                     0 => continue,
                     other => return other,
@@ -288,7 +288,7 @@ fn joined_bytes(pieces: &[&[u8]]) -> usize {
 }
 
 /// Joins `pieces`, cuts them into words (the last one padded with zeros) and passes these on until told to stop.
-/// Whether it was never told so.
+/// Returns whether it was never told so.
 #[inline(always)]
 fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
     let (mut word, mut bits) = (0u64, 0u32);
@@ -310,8 +310,8 @@ fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
     bits == 0 || each(word)
 }
 
-/// Multiply and rotate over words (as in FxHash), folded to 32 bits. Once more, since what stands last in a word reaches only the
-/// highest bits of a product, and the index is chosen by the lowest of these.
+/// Multiply and rotate over words (as in FxHash), folded to 32 bits. Multiplied once more, because what stands last in a word
+/// reaches only the highest bits of a product, and the lowest bits choose the place in the index.
 fn hash(pieces: &[&[u8]], bytes: usize) -> u32 {
     let mut hash = bytes as u64;
     pack(pieces, |word| {

@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd};
 pub struct Peer {
     /// Its user.
     pub uid: u32,
-    /// Its process id; 0 if it has none here, being in a PID namespace that is not seen from this one.
+    /// Its process id; 0 if it has none here, because its PID namespace is not visible from this one.
     pub pid: u32,
 }
 
-/// Who connected to a socket that was listened on.
+/// Who connected to a listening socket.
 ///
 /// # Errors
-/// Whatever the system says of a descriptor that is no local socket.
+/// Whatever the system says about a descriptor that is not a local socket.
 pub fn peer_of(connection: impl AsFd) -> io::Result<Peer> {
     let mut peer = MaybeUninit::<libc::ucred>::uninit();
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
@@ -36,7 +36,7 @@ pub fn peer_of(connection: impl AsFd) -> io::Result<Peer> {
     if bytes as usize != size_of::<libc::ucred>() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // SAFETY: all of it was written (see above), and any bytes make such numbers (invariant 17).
+    // SAFETY: all of it was written (see above), and any bytes are valid numbers (invariant 17).
     let peer = unsafe { peer.assume_init() };
     Ok(Peer { uid: peer.uid, pid: peer.pid.cast_unsigned() })
 }

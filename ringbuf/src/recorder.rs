@@ -1,9 +1,9 @@
 //! Reading a ring while it is written, without taking anything out of it.
 //!
-//! What stands between the first grain in use (OLDEST of an overwriting ring, the tail of any other) and head is copied
-//! piece by piece. After each piece the first grain in use is looked at again: what has been given up meanwhile may have
-//! been written anew, and is dropped from the copy (invariant 9). So a copy never holds half of a record, and everything
-//! from its beginning up to head is there, but for holes.
+//! What lies between the first grain in use (OLDEST of an overwriting ring, the tail of any other) and head is copied
+//! piece by piece. After each piece the first grain in use is read again: what has been given up meanwhile may have
+//! been overwritten, and is dropped from the copy (invariant 9). So a copy never holds half of a record, and everything
+//! from its beginning up to head is there, except for holes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -20,10 +20,10 @@ use crate::words::Words;
 
 /// Grains between two looks at what is in use.
 const PIECE_GRAINS: u64 = 256;
-/// A copy that was overtaken begins again where the oldest record is then; it copies at most so many rings in all.
+/// A copy that was overtaken begins again where the oldest record is then; in all it copies at most this many rings.
 const MOST_LAPS: u64 = 4;
 
-/// One of which less than this part is left, as a denominator, is not what was wanted.
+/// A copy of which less than one part in this many is left is not what was wanted.
 const ENOUGH: u64 = 4;
 
 /// What a ring held at one moment.
@@ -42,13 +42,14 @@ pub(crate) struct LiveRing<'a, W: Words + ?Sized, F: Fn() -> Head> {
     pub(crate) header: &'a W,
     pub(crate) grains: &'a W,
     pub(crate) shape: RingShape,
-    /// Loads it with acquire.
+    /// Loads the head word of the first grain in use, with acquire.
     pub(crate) first: F,
 }
 
 impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
-    /// Copies what is in use, or the newest part of it if it is written meanwhile. Without grains when the ring contradicts
-    /// itself (then nothing lies between its ends), or is written faster than it can be copied (then its ends say what there was).
+    /// Copies what is in use, or the newest part of it if the ring is written meanwhile. The copy has no grains when the ring
+    /// contradicts itself (then nothing lies between its ends), or is written faster than it can be copied (then its ends say
+    /// what there was).
     pub(crate) fn copy(&self) -> RingCopy {
         let grains = self.shape.grains();
         let (mut budget, mut longest) = (MOST_LAPS * grains, RingCopy::default());
@@ -65,7 +66,7 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
                 }
                 room = keep_longer(&mut longest, copy);
             } else {
-                // Writers went on between the two loads; or the ring says so each time.
+                // Writers went on between the two loads; or the ring contradicts itself each time.
                 budget = budget.saturating_sub(grains);
             }
             if budget == 0 {
@@ -76,8 +77,8 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
         }
     }
 
-    /// Memory for all that is in use. Touched before: until the kernel has given the pages of a large ring one by one, a writer
-    /// has passed all of them.
+    /// Memory for all that is in use, touched in advance: while the kernel supplied the pages of a large ring one by one, a
+    /// writer would pass all of them.
     fn room(&self) -> Vec<u8> {
         let head = Head(self.header.load(slot::HEAD, Relaxed));
         let grains = head.grains_since((self.first)()).min(self.shape.grains());
@@ -86,7 +87,7 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
         room
     }
 
-    /// Copies what lies between `first` and `head`, but for what was given up before it was copied.
+    /// Copies what lies between `first` and `head`, except for what was given up before it was copied.
     fn copy_between(&self, first: Head, head: Head, mut raw: Vec<u8>, budget: &mut u64) -> RingCopy {
         raw.clear();
         let (mut from, length) = (first, head.grains_since(first));
@@ -122,22 +123,22 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
     }
 }
 
-/// Returns the memory of the shorter one.
+/// Keeps the longer copy, and returns the memory of the shorter one.
 fn keep_longer(longest: &mut RingCopy, copy: RingCopy) -> Vec<u8> {
     if copy.raw.len() > longest.raw.len() { std::mem::replace(longest, copy).raw } else { copy.raw }
 }
 
-/// The number that has the 28 bits of `records` and is nearest to `about`: a count which its writer keeps in 64 bits
-/// beside the word that counts, and which a kill between the two leaves a little behind.
+/// The number that has the 28 bits of `records` and is nearest to `about`: a count that its writer keeps in 64 bits beside
+/// the word that counts, and that a kill between the two updates leaves a little behind.
 pub(crate) fn nearest_count(records: u64, about: u64) -> u64 {
     const BITS: u32 = blkin_record::ORDINAL_MASK.trailing_ones();
     let ahead = records.wrapping_sub(about) << (u64::BITS - BITS);
     about.wrapping_add_signed(ahead.cast_signed() >> (u64::BITS - BITS))
 }
 
-/// Two moments on a program's clock and in nanoseconds since 1970, as the clock is set now: `CLOCK_MONOTONIC`, which nobody
-/// sets, tells how long ago the first one was. But for a program in a time namespace that moves it: what it says then
-/// contradicts what was measured here since the segment was `opened`, and `CLOCK_REALTIME` is the better guess.
+/// Two moments on a program's clock, each also in nanoseconds since 1970, as the clock is set now: `CLOCK_MONOTONIC`, which
+/// nobody sets, tells how long ago the first one was. An exception is a program in a time namespace that moves this clock: its
+/// anchor then contradicts what was measured here since the segment was `opened`, and `CLOCK_REALTIME` is the better guess.
 fn line_of(first: Anchor, opened: Anchor, now: Anchor) -> [(u64, i64); 2] {
     let monotonic_ns = now.monotonic_ns.saturating_sub(first.monotonic_ns);
     let ticks = |since: Anchor| i128::from(now.raw.wrapping_sub(since.raw));
@@ -149,9 +150,9 @@ fn line_of(first: Anchor, opened: Anchor, now: Anchor) -> [(u64, i64); 2] {
 }
 
 impl Attachment {
-    /// Copies what a ring holds: of an overwriting one what nobody has overwritten, of any other what nobody has
-    /// drained. A discarding ring is copied exactly by the one consumer that drains it; others may find a record
-    /// spoilt which was drained and written anew meanwhile, and its stamps then tell.
+    /// Copies what a ring holds: from an overwriting ring what nobody has overwritten, from any other what nobody has
+    /// drained. A discarding ring is copied exactly by the one consumer that drains it; others may find a record spoilt that
+    /// was drained and overwritten meanwhile, and its stamps then tell.
     pub fn copy_ring(&self, slot: usize) -> RingCopy {
         let reader = self.reader(slot);
         let line = control::slot_line(slot);
@@ -210,7 +211,7 @@ impl Attachment {
     fn names_words(&self) -> Vec<u64> {
         let words = &self.words()[NAMES_TEXT..][..NAMES_TEXT_WORDS];
         let mut words: Vec<u64> = words.iter().map(|word| word.load(Acquire)).collect();
-        // The program tells only itself how much is given out. The last text may end with words of zeros.
+        // Only the program itself knows how much is given out. The last text may end with words of zeros.
         let used = words.iter().rposition(|word| *word != 0).map_or(1, |last| last + 1);
         words.truncate(used + MAX_INTERNED_BYTES.div_ceil(8));
         words

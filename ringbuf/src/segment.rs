@@ -36,8 +36,8 @@ pub(crate) struct Created {
     pub(crate) cookie: u32,
 }
 
-/// Makes, maps and seals both memfds. Async-signal-safe. A limit of file sizes (RLIMIT_FSIZE) holds for them too: one that
-/// is too small is EFBIG. There is memory for everything but rings, and texts behind the first `text_bytes`.
+/// Makes, maps and seals both memfds. Async-signal-safe. A limit of file sizes (RLIMIT_FSIZE) holds for them too: if it is
+/// too small, the error is EFBIG. Everything has memory but rings, and texts behind the first `text_bytes`.
 pub(crate) fn create(
     (ring_bytes, slots): (usize, usize),
     text_bytes: usize,
@@ -81,7 +81,7 @@ pub(crate) fn sized_memfd(name: &CStr, bytes: usize) -> Result<Uncancelled, Errn
         other => other?,
     };
     let fd = Uncancelled::from(fd);
-    // The standard descriptors are the program's, even when it has closed them.
+    // The standard descriptors belong to the program, even when it has closed them.
     let fd = if fd.as_raw_fd() <= libc::STDERR_FILENO {
         fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1)?.into()
     } else {
@@ -91,7 +91,7 @@ pub(crate) fn sized_memfd(name: &CStr, bytes: usize) -> Result<Uncancelled, Errn
     Ok(fd)
 }
 
-/// Writes so that there is memory for all that the program reads there, too.
+/// Writes the header and, if it lies in another page, the last slot's line, so that all the program reads there has memory.
 fn write_control_header(fd: &Uncancelled, slots: usize) -> Result<(), Errno> {
     const _: () = assert!(control::MAGIC == 0 && control::VERSION == 1);
     let mut bytes = [0; 16];
@@ -106,7 +106,7 @@ fn write_at(fd: &Uncancelled, bytes: &[u8], offset: usize) -> Result<(), Errno> 
     if pwrite(fd, bytes, offset as u64)? == bytes.len() { Ok(()) } else { Err(Errno::IO) }
 }
 
-/// What `blkin set` says of a process: these words of its control page.
+/// What `blkin set` has said about a process: these words of its control page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     blocked: u64,
@@ -114,21 +114,21 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Of the process whose control page this is. Async-signal-safe, and by no other calls than a start makes anyway.
+    /// What this control page says. Async-signal-safe, and makes no other calls than a start makes anyway.
     pub(crate) fn of(control: impl AsFd) -> Result<Said, Errno> {
         let mapped = Mapped::new(control, CONTROL_BYTES, ProtFlags::READ)?;
         let word = |index: usize| mapped.words()[index].load(Relaxed);
         Ok(Said { blocked: word(control::BLOCKED), rate: word(control::RATE) })
     }
 
-    /// Says the same of a new process, before a consumer has its page.
+    /// Writes the same into the page of a new process, before a consumer has it.
     pub(crate) fn say_to(self, control: &Uncancelled) -> Result<(), Errno> {
         write_at(control, &self.blocked.to_le_bytes(), control::BLOCKED * 8)?;
         write_at(control, &self.rate.to_le_bytes(), control::RATE * 8)
     }
 }
 
-/// A mapping that goes again unless it is kept: who tries to start again and again leaves none behind.
+/// A mapping that is unmapped again unless it is kept: a program that tries to start again and again leaves none behind.
 struct Mapped {
     start: *mut c_void,
     bytes: usize,
@@ -153,7 +153,7 @@ impl Mapped {
         unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU64>(), self.bytes / 8) }
     }
 
-    /// It stays for as long as the process image.
+    /// Keeps it mapped for as long as the process image lives.
     fn keep(self) -> &'static [AtomicU64] {
         let kept = ManuallyDrop::new(self);
         // SAFETY: as in `words`; from here on it is never unmapped (invariant 2).
@@ -176,8 +176,8 @@ fn open_for_writing(words: &[AtomicU64], offset: usize, bytes: usize) -> Result<
     unsafe { mprotect(part.as_ptr() as *mut _, size_of_val(part), access) }
 }
 
-/// These bytes of a segment, from the beginning of the kernel's page on in which they begin: its pages may be larger than those
-/// of the layout. A child that was forked since the caller looked at it has none.
+/// These bytes of a segment, from the beginning of the kernel's page in which they begin: the kernel's pages may be larger than
+/// those of the layout. A child that was forked since the caller looked has no segment.
 fn part(words: &[AtomicU64], bytes: Range<usize>) -> Result<&[AtomicU64], Errno> {
     let start = bytes.start / page_size() * page_size();
     words.get(start / 8..bytes.end / 8).ok_or(Errno::FAULT)
@@ -188,21 +188,21 @@ pub(crate) fn open_ring(words: &[AtomicU64], slot: usize, ring_bytes: usize) -> 
     open_for_writing(words, layout::ring_words(slot, ring_bytes).start * 8, ring_bytes)
 }
 
-/// Has the kernel fill in the pages of these bytes of a segment, so that they cost no page faults, and that there are none is an
-/// error here and no signal there. Idempotent. Async-signal-safe.
+/// Has the kernel fill in the pages of these bytes of a segment, so that they cost no page faults, and so that a lack of memory
+/// is an error here instead of a signal there. Idempotent. Async-signal-safe.
 pub(crate) fn populate(words: &[AtomicU64], bytes: Range<usize>) -> Result<(), Errno> {
     let part = part(words, bytes)?;
     // SAFETY: the range lies within our own mapping (invariants 1 and 2); populating changes no content.
     match unsafe { madvise(part.as_ptr() as *mut _, size_of_val(part), Advice::LinuxPopulateWrite) } {
         // Kernels before 5.14 do not know the advice: pages then come one by one.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
-        // Where to touch them would be SIGBUS: no more memory may be promised (`vm.overcommit_memory` 2).
+        // Touching these pages would be SIGBUS: no more memory may be promised (`vm.overcommit_memory` 2).
         Err(Errno::FAULT) => Err(Errno::NOMEM),
         Err(error) => Err(error),
     }
 }
 
-/// As [`populate`], of these bytes of a slot's ring.
+/// As [`populate`], for these bytes of a slot's ring.
 pub(crate) fn populate_ring(
     words: &[AtomicU64],
     slot: usize,
@@ -245,8 +245,8 @@ fn write_header(
     }
 }
 
-/// The name of the file that this process was started from, as far as the kernel takes it for the process's own; zeros if
-/// nobody knows. Without a system call, which a program with a filter would not survive. Async-signal-safe.
+/// The name of the file that this process was started from, as much of it as the kernel takes for the process's own name;
+/// zeros if nobody knows. Without a system call, which a program with a filter would not survive. Async-signal-safe.
 fn own_name() -> [u64; 2] {
     let _errno = KeptErrno::new();
     // SAFETY: no preconditions (invariant 14).
@@ -278,7 +278,7 @@ impl Identity {
     }
 }
 
-/// Whether `fd` still is that file: a daemon that closed every descriptor may have another file there.
+/// Whether `fd` is still that file: a daemon that closed every descriptor may have another file there.
 pub(crate) fn is_still(fd: impl AsFd, identity: Identity) -> bool {
     Identity::of(fd) == Ok(identity)
 }
@@ -325,7 +325,7 @@ mod tests {
         let first_hole = |fd: &Uncancelled, from: usize| {
             rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(from as u64)).expect("it has an end") as usize
         };
-        // Under qemu-user, too, which does not pass on what it does not know.
+        // The same holds under qemu-user, which does not pass on advice that it does not know.
         if !populates(|fd| first_hole(fd, 0) > 0) {
             let _ =
                 writeln!(std::io::stderr(), "not shown: this kernel populates nothing when it is asked to");

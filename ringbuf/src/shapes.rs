@@ -1,16 +1,16 @@
-//! Whole calls that were met before: the four texts of a legacy call, by where they lie and what they say.
+//! Whole calls that were met before: the four texts of a legacy call, by their addresses and their content.
 //!
 //! Programs record the same few annotations again and again, from the same places. One entry holds what four searches of
-//! the table of names would find, so that such a call costs one look and one comparison of all its texts. Where a text
-//! lies is only a guess at what it says: it is compared each time. A span is a call without a key; one of a Rust program
+//! the table of names would find, so that such a call costs one look and one comparison of all its texts. A text's address
+//! is only a guess at its content, which is compared each time. A span is a call without a key; a span of a Rust program
 //! has texts that do not end with a 0, and their lengths in the key's place.
 //!
-//! Each call has two places, the second for when another one has the first (Pagh and Rodler, "Cuckoo hashing", 2004). The first is
-//! looked at by every call, the second by those alone that would have to look up each of their texts.
+//! Each call has two places, the second for when another call has the first (Pagh and Rodler, "Cuckoo hashing", 2004). Every call
+//! looks at its first place; only a call that would otherwise have to look up each of its texts looks at the second.
 //!
 //! An entry is guarded by a version, odd while it is written (Lameter, "Effective synchronization on Linux/NUMA systems",
-//! 2005, seqlocks): who reads never waits, and who finds it being written goes the longer way. So do all machines but
-//! x86-64, and programs under valgrind: the comparison reads up to 15 bytes behind a text's end, though never in another page.
+//! 2005, seqlocks): readers never wait, and a reader that finds an entry being written takes the longer path. So do all machines
+//! but x86-64, and programs under valgrind: comparing reads up to 15 bytes behind a text's end, though never in another page.
 
 mod call;
 mod entry;
@@ -26,13 +26,13 @@ pub use call::{Call, Ids, Met, Size};
 pub(crate) use call::{EMPTY, TEXTS};
 use entry::{BRIEF, CELLS, Entry, Known};
 
-/// Places that all look at first. Most programs need no others, and a call whose memory was not touched for long is the dearer
-/// the more pages they are spread over.
+/// Places that every call looks at first. Most programs need no others, and the more pages they are spread over, the more a
+/// call costs whose memory was not touched for long.
 const FIRST: usize = 1024;
 const COUNT: usize = 4096;
 const _: () =
     assert!(FIRST.is_power_of_two() && COUNT.is_power_of_two() && FIRST.ilog2() + COUNT.ilog2() <= u32::BITS);
-/// A call that finds another one in its place takes it once in so many times: so that a flood of calls that never come
+/// A call that finds another one in its place takes it once in this many times, so that a flood of calls that never come
 /// again leaves most of the others where they are.
 const TAKEN_ONCE_IN: u32 = 8;
 
@@ -52,7 +52,7 @@ impl Shapes {
         &self.entries[(hash_of(call) >> (u32::BITS - FIRST.ilog2())) as usize]
     }
 
-    /// The second place of a call, of all that there are.
+    /// The second place of a call, among all places.
     fn other_entry(&self, call: &Call) -> &Entry {
         &self.entries[(hash_of(call) >> (u32::BITS - FIRST.ilog2() - COUNT.ilog2())) as usize % COUNT]
     }
@@ -61,12 +61,12 @@ impl Shapes {
         [self.entry(call), self.other_entry(call)]
     }
 
-    /// How a call was met before, if it still says the same, as far as a block of each text tells. Texts that
-    /// are new each time have no id there: of these the places alone are compared. Nothing in here calls another function, so
-    /// that its caller has nothing to keep.
+    /// How a call was met before, if it still says the same, as far as one block of each text tells. Texts that are new each
+    /// time have no id there: only their addresses are compared. Nothing in here calls another function, so that its caller
+    /// need not save anything.
     ///
     /// # Safety
-    /// The texts are C strings that do not change during the call, or NULL, but for the address, which is never that.
+    /// The texts are C strings that do not change during the call, or NULL; the endpoint's address is never NULL.
     #[inline(always)]
     pub(crate) unsafe fn find(&self, call: Call) -> Met {
         // SAFETY: passed on from the caller (invariant 13).
@@ -83,7 +83,7 @@ impl Shapes {
     }
 
     /// Word 5 of a call that was met before with all of its texts, none of which is longer than a block, as
-    /// [`Shapes::find`] tells; of one whose key always lies in the same place and never changes. So that is not compared.
+    /// [`Shapes::find`] tells. For calls whose key always lies in the same place and never changes: it is not compared.
     ///
     /// # Safety
     /// As [`Shapes::find`], or the texts are those of [`Call::of_span`].
@@ -98,7 +98,8 @@ impl Shapes {
         (port_and_key as u32 == u32::from(call.port)).then_some(names)
     }
 
-    /// As [`Shapes::find_short_span`], of texts of any length: what begins so, and its ids, for the rest of those that are long.
+    /// As [`Shapes::find_short_span`], for texts of any length: word 5 of a call that begins so, and the ids by which the caller
+    /// compares the rest of its long texts.
     ///
     /// # Safety
     /// As [`Shapes::find`], or the texts are those of [`Call::of_span`].
@@ -107,7 +108,7 @@ impl Shapes {
         self.places(&call).into_iter().find_map(|entry| unsafe { entry.find_span(&call) })
     }
 
-    /// As [`Shapes::find`], of all texts whole. `table`: the texts of the table of names.
+    /// As [`Shapes::find`], for whole texts. `table`: the texts of the table of names.
     ///
     /// # Safety
     /// As [`Shapes::find`].
@@ -124,8 +125,8 @@ impl Shapes {
     }
 
     /// Keeps a call, unless it cannot be compared later (a text lies at the end of a page, or one is long and another new each
-    /// time), or another one shall stay. `ids`: of its texts, in `table`, 0 for one
-    /// that is new each time; `names`: its name and endpoint as a record has them, each with an id if its texts have.
+    /// time), or another call shall stay. `ids`: of its texts, in `table`, 0 for one that is new each time; `names`: its name
+    /// and endpoint as a record has them, each with an id if its texts have.
     pub(crate) fn keep(&self, call: &Call, ids: [u32; TEXTS], names: u64, table: &[AtomicU64]) {
         let ends_in_page = |text: &*const u8| text.addr() % PAGE <= PAGE - BLOCK;
         let known = Known { ids, table };
@@ -138,7 +139,7 @@ impl Shapes {
         }
     }
 
-    /// Where a call is kept, or may be. One that is turned out finds its second place the next time, unless that is another's too.
+    /// Where a call is kept, or may be. A displaced call finds its second place the next time, unless another has that too.
     fn place_for(&self, call: &Call) -> Option<&Entry> {
         let places = self.places(call);
         let find = |fits: fn(&Entry, &Call) -> bool| places.into_iter().find(|place| fits(place, call));
@@ -147,13 +148,13 @@ impl Shapes {
             .or_else(|| self.is_taken().then_some(places[0]))
     }
 
-    /// The texts of a call are longer than this, which was thought of them.
+    /// Notes that the texts of a call are longer than this, as they were thought to be.
     pub(crate) fn set_longer(&self, call: &Call, than: Size) {
         let marks = match than {
             Size::Cells => CELLS,
             Size::Brief => BRIEF | CELLS,
         };
-        // Of another call, which takes the place just now, it would be as true: it is only less quick.
+        // If another call takes the place just now, this does it no harm: it is only recorded less quickly.
         for entry in self.places(call).into_iter().filter(|entry| entry.is_of(call)) {
             entry.port_and_key.fetch_and(!u64::from(marks), Relaxed);
         }

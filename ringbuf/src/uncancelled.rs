@@ -1,10 +1,10 @@
-//! Descriptors that close without being a point at which a thread is cancelled.
+//! Descriptors that close without being a cancellation point.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
-/// A descriptor that goes by a system call alone. An [`OwnedFd`] goes by `close` of libc, which is a cancellation point: a thread
-/// that was told to end would do so there, and to unwind it out of a record ends the program. Keeps errno.
+/// A descriptor that is closed by the system call alone. An [`OwnedFd`] is closed by libc's `close`, which is a cancellation
+/// point: a cancelled thread would end there, and unwinding it out of a record ends the program. Keeps errno.
 #[derive(Debug)]
 pub(crate) struct Uncancelled(ManuallyDrop<OwnedFd>);
 
@@ -35,7 +35,7 @@ impl IntoRawFd for Uncancelled {
 impl Drop for Uncancelled {
     fn drop(&mut self) {
         // A filter of system calls may answer with an error, which rustix's `close` takes for impossible.
-        // SAFETY: it is this value's own, and goes with it (invariant 18).
+        // SAFETY: the descriptor is this value's own, and is closed with it (invariant 18).
         let _failed = unsafe { rustix::io::try_close(self.0.as_raw_fd()) };
     }
 }

@@ -1,5 +1,5 @@
-//! Signals by which the kernel tells of a system call that fails, or is none of a background job's, kept from the program: it is
-//! to meet none of ours.
+//! Keeps from the program the signals by which the kernel reports that a system call fails, or is not for a background job: the
+//! program is to meet none that this library causes.
 
 use std::ptr;
 
@@ -9,23 +9,23 @@ use crate::kept::KeptErrno;
 type Set = u64;
 
 /// What comes with EPIPE (nobody reads a pipe or socket) and with EFBIG (a file beyond RLIMIT_FSIZE). Either ends a program
-/// that has made no provision.
+/// that does not handle it.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 const BOTH: Set = bit(SIGNALS[0]) | bit(SIGNALS[1]);
-/// What stops a background job that writes to its terminal, where that is set so (`stty tostop`). The kernel sends none to a
-/// thread that blocks it, and lets it write (`__tty_check_change` in drivers/tty/tty_jobctrl.c).
+/// What stops a background job that writes to its terminal, if the terminal is set so (`stty tostop`). The kernel sends it to no
+/// thread that blocks it, and lets that thread write (`__tty_check_change` in drivers/tty/tty_jobctrl.c).
 const NOT_SENT: Set = bit(libc::SIGTTOU);
 
 const fn bit(signal: libc::c_int) -> Set {
     1 << (signal - 1)
 }
 
-/// While it lives, a system call of this thread that fails is told of by its error alone, and none stops it.
+/// While it lives, a failing system call of this thread is reported by its error alone, and no call stops the thread.
 /// Async-signal-safe, keeps errno, and no call here is a cancellation point: they go to the kernel directly.
 pub(crate) struct Unsignalled {
-    /// The thread's mask; none if the kernel did not let us change it.
+    /// The thread's mask; `None` if the kernel did not let us change it.
     mask: Option<Set>,
-    /// Signals that waited before: the program's own.
+    /// Signals that were pending before: the program's own.
     waiting: Set,
     _errno: KeptErrno,
 }
@@ -47,7 +47,7 @@ impl Drop for Unsignalled {
     }
 }
 
-/// Changes the thread's mask; gives back what it was.
+/// Changes the thread's mask; returns what it was.
 fn change_mask(how: libc::c_int, set: Set) -> Option<Set> {
     let (set, mut before): (Set, Set) = (set, 0);
     // SAFETY: the kernel reads and writes one set each, of the size that it is told (invariant 10).
@@ -57,7 +57,7 @@ fn change_mask(how: libc::c_int, set: Set) -> Option<Set> {
     (failed == 0).then_some(before)
 }
 
-/// Signals that are blocked and wait for this thread.
+/// Signals that are blocked, and pending for this thread.
 fn waiting() -> Set {
     let mut waiting: Set = 0;
     // SAFETY: the kernel writes one set, of the size that it is told (invariant 10).
@@ -65,12 +65,12 @@ fn waiting() -> Set {
     waiting
 }
 
-/// Takes a waiting signal away.
+/// Takes a pending signal away.
 fn take(signal: libc::c_int) {
     let set = bit(signal);
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let nothing = ptr::null_mut::<libc::siginfo_t>();
-    // SAFETY: the kernel reads one set, of the size that it is told, and a time; nobody asks for more (invariant 10).
+    // SAFETY: the kernel reads one set, of the size that it is told, and a time; it is given nowhere to write (invariant 10).
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigtimedwait,

@@ -1,14 +1,14 @@
 //! Waiting until one of many programs wakes its consumer.
 //!
 //! A program's control page has a word whose low half is 1 while the consumer sleeps, and whose high half is another for
-//! each sleep. The program reads it whenever a head passes an eighth of its ring, and while it is not 0 and three eighths
-//! of the ring wait, makes a FUTEX_WAKE on its low half: the only system call of a record in the steady state, none while
-//! the consumer is busy, and none more in a sleep that a call has ended. Nothing orders the program's head before that
-//! read, as a fence in each record would; a wake that is missed so costs until the next eighth, or the consumer's own
-//! timeout.
+//! each sleep. The program reads it whenever a head passes an eighth of its ring. If it is not 0 and three eighths of the
+//! ring are unread, the program makes a FUTEX_WAKE on its low half: the only system call of a record in the steady state, none
+//! while the consumer is busy, and none more in a sleep that a call has ended. Nothing orders the program's store of head
+//! before that read, as a fence in each record would; a wake-up that is missed for this reason costs until the next eighth, or
+//! the consumer's own timeout.
 //!
-//! The consumer waits for all its programs with one `futex_waitv` (Linux 5.16). The kernel takes at most 128 words a
-//! call, of which one is the [`Waiter`]'s own, by which its other threads call it back.
+//! The consumer waits for all its programs with one `futex_waitv` (Linux 5.16). The kernel takes at most 128 words per
+//! call, one of which is the [`Waiter`]'s own, by which the consumer's other threads call the waiting one.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
@@ -26,7 +26,7 @@ pub const MAX_PROGRAMS: usize = 127;
 
 /// Whether this kernel can wait for many words at once.
 pub fn is_supported() -> bool {
-    // No word at all is an error of its own wherever the call exists.
+    // An empty list of words is an error of its own wherever the call exists.
     futex::waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) == Err(Errno::INVAL)
 }
 
@@ -37,7 +37,7 @@ pub enum Woken {
     ByProgram,
     /// [`Waiter::call`] was called after the ticket had been taken.
     Called,
-    /// A page did not say that its consumer sleeps, so that its program would wake nobody.
+    /// A page did not say that its consumer sleeps: its program would wake nobody.
     NotAsleep,
 }
 
@@ -48,20 +48,20 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// To be taken before what [`Waiter::wait`] is to wait for is looked up: a call in between is not missed.
+    /// To be taken before the caller looks up what [`Waiter::wait`] is to wait for: a call in between is then not missed.
     pub fn ticket(&self) -> u32 {
         self.calls.load(Acquire)
     }
 
-    /// Makes the wait for which the current ticket was taken end, or not begin.
+    /// Ends the wait for which the current ticket was taken, or keeps it from beginning.
     pub fn call(&self) {
         self.calls.fetch_add(1, Release);
-        // Fails for no word of our own.
+        // Cannot fail for a word of our own.
         let _ = futex::wake(&self.calls, futex::Flags::PRIVATE, 1);
     }
 
-    /// Waits until one of the programs wakes its consumer, of which each page must say that it sleeps, or until
-    /// somebody calls. Of more than [`MAX_PROGRAMS`] pages, the first ones count.
+    /// Waits until one of the programs wakes its consumer, or until somebody calls. Each page must say that its consumer sleeps.
+    /// Of more than [`MAX_PROGRAMS`] pages, only the first ones count.
     ///
     /// # Errors
     /// `ENOSYS` where the kernel has no such call, `EPERM` where it is forbidden.
@@ -70,7 +70,7 @@ impl Waiter {
         words[0] = word(self.calls.as_ptr(), ticket, WaitFlags::PRIVATE);
         let pages = &pages[..pages.len().min(MAX_PROGRAMS)];
         for (word_of_page, page) in words[1..].iter_mut().zip(pages) {
-            // The word's low half, which is what programs wake. A futex of shared memory is known by its file.
+            // The word's low half, which is what programs wake. A futex in shared memory is identified by its file.
             let low_half = page.sleeping().as_ptr().cast();
             *word_of_page = word(low_half, control::ASLEEP, WaitFlags::empty());
         }

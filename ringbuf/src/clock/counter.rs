@@ -1,16 +1,16 @@
 //! Whether the time stamp counter can be the clock.
 //!
-//! The CPU says whether its counter runs evenly (CPUID's invariant bit), but not whether those of all CPUs show the same: only
-//! the kernel compares them, at the boot and whenever a CPU comes, and goes on to watch them against another clock. One that it
-//! has found wanting (`mark_tsc_unstable` in arch/x86/kernel/tsc.c) is taken off the list of its clock sources: it is either
+//! The CPU says whether its counter runs evenly (CPUID's invariant bit), but not whether the counters of all CPUs agree: only
+//! the kernel compares them, at boot and whenever a CPU comes online, and then watches them against another clock. A counter that
+//! it has found wanting (`mark_tsc_unstable` in arch/x86/kernel/tsc.c) is taken off the list of its clock sources: it is either
 //! never registered (`init_tsc_clocksource`), or loses the flag without which `available_clocksource_show`
 //! (kernel/time/clocksource.c) leaves it out.
 //!
-//! What counts is that list and not the source that the kernel itself uses. Guests of KVM often run on `kvm-clock` with a
-//! sound counter beside it, and an administrator may choose another one. A guest of Hyper-V whose counter may change its rate
-//! when it moves to another machine (no `HV_ACCESS_TSC_INVARIANT`: arch/x86/kernel/cpu/mshyperv.c) does not list it, whatever
-//! CPUID says there, though the source that it uses is made of it. `tsc-early` is the counter until the kernel has measured
-//! its rate, a second into the boot.
+//! What counts is that list, not the source that the kernel itself uses. Guests of KVM often run on `kvm-clock` with a
+//! sound counter beside it, and an administrator may choose another source. A guest of Hyper-V whose counter may change its
+//! rate when the guest moves to another machine (no `HV_ACCESS_TSC_INVARIANT`: arch/x86/kernel/cpu/mshyperv.c) does not list
+//! it, whatever CPUID says there, though the source that the guest uses is made of it. `tsc-early` is the counter until the
+//! kernel has measured its rate, a second into the boot.
 //!
 //! A kernel without high-resolution timers lists every source there is; its word is then no better than CPUID's.
 
@@ -26,10 +26,10 @@ use crate::uncancelled::Uncancelled;
 
 /// Names of the kernel's clock sources, with spaces between them.
 const AVAILABLE: &CStr = c"/sys/devices/system/clocksource/clocksource0/available_clocksource";
-/// More than the names of all sources that there are take.
+/// More than the names of all existing sources take.
 const MOST_BYTES: usize = 256;
 
-/// What is said of the time stamp counter.
+/// What is known about the time stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// It is invariant, and the kernel has found nothing against it, or cannot be asked.
@@ -41,7 +41,7 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// This machine's. The kernel is asked once: children of a process that asked have its answer. Async-signal-safe.
+    /// This machine's counter. The kernel is asked once: children of a process that asked have its answer. Async-signal-safe.
     pub fn of_machine() -> Counter {
         static LISTED: Listed = Listed::unasked();
         match tsc::is_invariant() {
@@ -52,7 +52,7 @@ impl Counter {
     }
 }
 
-/// Whether the kernel lists the counter. Outside what fork wipes.
+/// Whether the kernel lists the counter. Outside the memory that fork wipes.
 struct Listed(AtomicU8);
 
 impl Listed {
@@ -64,8 +64,8 @@ impl Listed {
         Listed(AtomicU8::new(Self::UNASKED))
     }
 
-    /// Asks for the first time, and keeps the answer. Whoever cannot ask goes by CPUID; who had no descriptor for that asks
-    /// again.
+    /// Asks the first time, and keeps the answer. Where the kernel cannot be asked, CPUID decides; if only a descriptor or memory
+    /// was lacking, the next call asks again.
     fn by(&self, path: &CStr) -> bool {
         match self.0.load(Relaxed) {
             Self::YES => return true,
@@ -83,7 +83,7 @@ impl Listed {
 }
 
 fn is_listed(path: &CStr) -> Result<bool, Errno> {
-    // Not `open`, which is a system call of its own that filters forget.
+    // Not `open`, which is a system call of its own that filters tend to forget.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = Uncancelled::from(openat(CWD, path, flags, Mode::empty())?);
     let mut names = [0; MOST_BYTES];
@@ -91,7 +91,7 @@ fn is_listed(path: &CStr) -> Result<bool, Errno> {
     Ok(names_counter(&names[..length]))
 }
 
-/// Whether a list of clock sources has the counter. One that is empty, or longer than any kernel's, says nothing against it.
+/// Whether a list of clock sources has the counter. An empty list, or one longer than any kernel's, says nothing against it.
 fn names_counter(list: &[u8]) -> bool {
     let mut names = list.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty()).peekable();
     names.peek().is_none()

@@ -12,14 +12,14 @@
 //! What makes times exact and keeps them in order:
 //!
 //! - The consumer ticks after it has copied records and before it converts them. A reading is then never newer than the
-//!   newest knot, and lies between two knots that are as near as the consumer's rounds: the error is a knot's (half
-//!   a bracket) and what slewing changed between the two. Newer ones, which only a broken program has, become the
+//!   newest knot, and lies between two knots that are as near as the consumer's rounds: the error is that of a knot (half
+//!   a bracket), and what slewing changed between the two. Newer readings, which only a broken program has, get the
 //!   newest knot's time; nothing is extrapolated.
-//! - The counter of most machines begins again when they come back from being suspended to memory or disk, and the kernel goes on
-//!   to use it. So does this: what stands far above the newest knot is then looked for among those of before.
-//! - Knots are appended and never change, so that what lies among them always converts alike. Once thinned out or
-//!   forgotten, readings of long ago may convert a little differently than before; [`RingTime`] holds a ring to its
-//!   order even then.
+//! - The counter of most machines begins again when they come back from being suspended to memory or disk, and the kernel
+//!   goes on using it. So does this series: a reading far above the newest knot is then looked for among the knots of before.
+//! - Knots are appended and never change, so that a reading that lies among them always converts alike. Once knots have been
+//!   thinned out or forgotten, readings of long ago may convert a little differently; [`RingTime`] keeps a ring in order even
+//!   then.
 
 use std::collections::VecDeque;
 
@@ -51,24 +51,24 @@ impl Clocks for Machine {
     }
 }
 
-/// Knots of the last rounds; at a round a millisecond they reach back a second.
+/// Knots of the last rounds; at one round a millisecond they reach back a second.
 const MOST_RECENT: usize = 1024;
-/// Knots of before, [`OLDER_SPACING_NS`] apart: ten minutes.
+/// Older knots, [`OLDER_SPACING_NS`] apart: ten minutes.
 const MOST_OLDER: usize = 2400;
 const OLDER_SPACING_NS: i64 = 250_000_000;
 /// Steps of the clock that are remembered.
 const MOST_ERAS: usize = 64;
-/// A bracket that was interrupted is taken again, so often at most. The narrowest counts.
+/// A bracket that was interrupted is taken again, at most this often. The narrowest counts.
 const MOST_TRIES: usize = 5;
 /// Knots that are looked at one by one before all others are searched.
 const NEAR: usize = 8;
-/// The kernel rounds the two clocks to nanoseconds on their own.
+/// The kernel rounds each of the two clocks to nanoseconds by itself.
 const ROUNDING_NS: i64 = 2;
-/// Three readings of the clocks that nothing came between take less; a step that is smaller may stay unseen.
+/// Three readings of the clocks take less if nothing comes between them; a smaller step may stay unseen.
 const UNDISTURBED_NS: i64 = 10_000;
 
-/// A counter that stands lower than before by more has begun again: those of two CPUs do not differ by a thousandth of
-/// that, or the kernel would not trust them.
+/// A counter that is lower than before by more than this has begun again: the counters of two CPUs do not differ by a
+/// thousandth of that, or the kernel would not trust them.
 const BEGUN_AGAIN_TICKS: u64 = 10_000_000;
 
 /// One moment of the counter and of CLOCK_MONOTONIC.
@@ -86,12 +86,12 @@ struct Era {
     offset_ns: i64,
 }
 
-/// What must hold for every reading of one ring: the times of its records never run backwards, but for those that
-/// CLOCK_REALTIME itself made. One for each ring, which is converted in its order.
+/// What must hold for every reading of one ring: the times of its records never run backwards, except where
+/// CLOCK_REALTIME itself did. One for each ring, whose records are converted in order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingTime {
     latest_monotonic_ns: i64,
-    /// The knots around the reading that was converted last: those around most of the next ones too.
+    /// The knots around the reading that was converted last: most of the next readings lie between them too.
     around: (Knot, Knot),
 }
 
@@ -100,10 +100,10 @@ pub struct RingTime {
 pub struct ClockSeries {
     has_tsc: bool,
     knots: Knots,
-    /// Those of before the counter began again.
+    /// The knots of before the counter began again.
     before: Option<Knots>,
     eras: VecDeque<Era>,
-    /// The newest tick.
+    /// When the newest tick was.
     newest_ns: i64,
     /// The narrowest bracket so far, in ticks of the counter.
     narrowest: u64,
@@ -124,7 +124,7 @@ impl ClockSeries {
             newest_ns: 0,
             narrowest: u64::MAX,
         };
-        // The first one sees how narrow a bracket can be.
+        // The first call shows how narrow a bracket can be.
         series.take_knot(clocks);
         series.tick_by(clocks);
         series
@@ -167,7 +167,7 @@ impl ClockSeries {
     }
 
     /// Begins a new era when the clock was set. What lies between two ticks with a step between them stays in the era
-    /// before.
+    /// before the step.
     fn watch_offset(&mut self, clocks: &impl Clocks) {
         let mut narrowest: Option<(i64, i64)> = None;
         for _ in 0..MOST_TRIES {
@@ -179,7 +179,7 @@ impl ClockSeries {
             if narrowest.is_none_or(|(low, high)| most - least < high - low) {
                 narrowest = Some(bracket);
             }
-            // One that something else interrupted holds the old offset and the new one.
+            // A bracket that something else interrupted may hold both the old offset and the new one.
             if most - least <= UNDISTURBED_NS && self.goes_on(bracket) {
                 return;
             }
@@ -199,8 +199,8 @@ impl ClockSeries {
         self.eras.back().is_some_and(|era| possible.contains(&era.offset_ns))
     }
 
-    /// Converts a raw reading to nanoseconds since 1970. `program` is the program's own anchor, which reaches back to
-    /// before the consumer was there; `ring` belongs to the ring that the record came through.
+    /// Converts a raw reading to nanoseconds since 1970. `program` is the program's own anchor, taken before the consumer
+    /// was there; `ring` belongs to the ring that the record came through.
     ///
     /// The answer lies between the boot and the last tick, whatever the program says.
     #[inline]
@@ -232,7 +232,7 @@ impl ClockSeries {
     fn search(&self, program: &Anchor, raw: u64, around: &mut (Knot, Knot)) -> i64 {
         let is_newer = |newest: &Knot| newest.tsc.saturating_add(BEGUN_AGAIN_TICKS) < raw;
         let (knots, last_of_before) = match &self.before {
-            // No reading is so much newer than the newest knot: it is from before the counter began again.
+            // No reading is so much newer than the newest knot: this one is from before the counter began again.
             Some(before) if self.knots.newest().is_some_and(is_newer) => (before, None),
             Some(before) => (&self.knots, before.newest()),
             None => (&self.knots, None),
@@ -243,7 +243,7 @@ impl ClockSeries {
                 between(earlier, later, raw)
             }
             (Some(newest), None) => newest.monotonic_ns,
-            // An anchor from before the counter began again says nothing of it.
+            // An anchor from before the counter began again says nothing about it.
             (None, Some(first))
                 if last_of_before.is_some_and(|last| program.monotonic_ns <= last.monotonic_ns) =>
             {
@@ -307,14 +307,14 @@ impl Knots {
     }
 }
 
-/// Index of the first knot later than `raw`: mostly one of the last, as many back as programs were drained since.
+/// Index of the first knot later than `raw`: mostly one of the last few, as many back as programs were drained since.
 fn index_behind(knots: &VecDeque<Knot>, raw: u64) -> usize {
     let is_behind = |knot: &&Knot| knot.tsc <= raw;
     let back = knots.iter().rev().take(NEAR).position(|knot| is_behind(&knot));
     back.map_or_else(|| knots.partition_point(|knot| is_behind(&knot)), |back| knots.len() - back)
 }
 
-/// Before the consumer's first knot: on the line from the program's own anchor to it, if that can be believed.
+/// A reading before the consumer's first knot: on the line from the program's own anchor to it, if the anchor is credible.
 fn before_first(program: &Anchor, first: Knot, raw: u64) -> i64 {
     let own = Knot { tsc: program.raw, monotonic_ns: program.monotonic_ns };
     if own.tsc >= first.tsc || !(1..=first.monotonic_ns).contains(&own.monotonic_ns) {

@@ -1,4 +1,4 @@
-//! Calls of the C interface: names, addresses and keys as strings of the program, which say each time what they say.
+//! Calls of the C interface: names, addresses and keys are strings of the program, whose content is looked at in each call.
 
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,23 +15,23 @@ use crate::cstring;
 use crate::names::Hint;
 use crate::shapes::Call;
 
-/// One byte more than a record keeps: enough to see that a string is too long, and a bound on how far a string without an
-/// end is followed.
+/// One byte more than a record keeps: enough to notice that a string is too long, and a bound on reading a string without
+/// a terminator.
 const STRING_SCAN_BYTES: usize = MAX_TEXT_BYTES + 1;
 
-/// What a call says beside its key.
+/// What a call says besides its key.
 #[derive(Clone, Copy, Debug)]
 pub enum Said {
-    /// No text.
+    /// No text: an event or an integer.
     Short(Short),
     /// A string, or NULL.
     String(*const u8),
 }
 
-/// The bytes of a C string, no more than a record needs to know that it has to be cut.
+/// The bytes of a C string, no more than a record needs to notice that it has to be cut.
 ///
 /// # Safety
-/// `text` points to bytes that may be read up to a 0, or as many as that, and stay as they are for as long as `'a`.
+/// `text` points to bytes that may be read up to a 0, or up to that many, and that do not change during `'a`.
 #[inline(always)]
 pub unsafe fn string_bytes<'a>(text: *const u8) -> &'a [u8] {
     // SAFETY: passed on from the caller (invariant 13).
@@ -54,8 +54,8 @@ unsafe fn bytes<'a>(text: *const u8, wide: bool) -> &'a [u8] {
     unsafe { slice::from_raw_parts(text, length) }
 }
 
-/// Records a call whose texts have their ids. Always 0, as C functions that end with it return; a string that is NULL
-/// records nothing, which is `None`.
+/// Records a call whose texts have their ids. Always 0, which C functions that end with this call return; `None`, and nothing
+/// recorded, if a string is NULL.
 ///
 /// # Safety
 /// `ids` points to three readable words, aligned, the first of which is not 0. A string ends with a 0 and does not change
@@ -74,17 +74,17 @@ pub unsafe fn record_known(ids: *const u64, names: u64, key: u32, said: Said, le
     }
 }
 
-/// Records a call that [`super::record_new_call`] does not. `None`, and nothing recorded, if a text is NULL.
+/// Records a call that [`super::record_new_call`] has not recorded. `None`, and nothing recorded, if a text is NULL.
 ///
 /// # Safety
-/// As [`record_known`], also of the texts of the call, which may be NULL, but for the address.
+/// As [`record_known`], also for the texts of the call; all of them but the address may be NULL.
 #[inline(always)]
 pub unsafe fn record_call(ids: *const u64, call: Call, said: Said, level: u8) -> Option<i32> {
     // SAFETY: passed on from the caller (invariant 13).
     unsafe { record_call_if(ids, call, said, level, is_due) }
 }
 
-/// As [`record_call`]. `is_due`: whether to look up what is most likely not to be found.
+/// As [`record_call`]. `is_due`: whether to look up texts that will most likely not be found.
 ///
 /// # Safety
 /// As [`record_call`].
@@ -121,7 +121,7 @@ pub(crate) unsafe fn record_call_if(
     let (ip, endpoint) = unsafe { endpoint(&call, service, || known(ip, hint(ip)), wide) };
     let text_ids = [name.id(), ip, service.id(), key.id()];
     if wide && endpoint.id() != 0 && !text_ids.contains(&0) && is_to_be_kept() {
-        // Not all of their places had a hint: others have it, or the texts lie elsewhere each time.
+        // Not all of these addresses had a hint: other texts have their places, or these texts lie elsewhere each time.
         keep_call(&call, text_ids, names_word(name.id(), endpoint.id()));
     }
     let payload = match said {
@@ -146,7 +146,7 @@ pub(crate) unsafe fn record_call_if(
     Some(0)
 }
 
-/// A text by its id, if that can be had cheaply, or itself.
+/// A text's id, if it can be had cheaply, or else the text itself.
 ///
 /// # Safety
 /// As [`string_bytes`].
@@ -167,11 +167,11 @@ unsafe fn known<'a>(text: *const u8, hint: Hint, wide: bool, is_due: bool) -> So
     }
 }
 
-/// The id of the address of a call's endpoint, or 0, and the endpoint. `ip`: asked for only if the name of the service has an id,
-/// without which that of the address is of no use.
+/// The id of the address of a call's endpoint, or 0, and the endpoint. `ip` is called only if the name of the service has an
+/// id: without that, the address's id is of no use.
 ///
 /// # Safety
-/// As [`string_bytes`], of the texts of the call.
+/// As [`string_bytes`], for the texts of the call.
 #[inline(always)]
 unsafe fn endpoint<'a>(
     call: &Call,

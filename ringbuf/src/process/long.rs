@@ -1,6 +1,6 @@
 //! Records with texts in them: put together on the stack, then copied into the ring by the sequence.
 //!
-//! What can be done at once is one function without a call in it; all else starts again from a draft.
+//! The path that can be taken at once is one function that calls only the sequence; everything else starts again from a draft.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -21,9 +21,9 @@ use crate::layout::{self, ProducerKind, RingMode, slot};
 use crate::ring::Head;
 use crate::rseq::{self, Outcome};
 
-/// Records one annotation, or counts why not; one on a trace that is not sampled (id 0) does nothing. The gate is the
-/// caller's to ask. No system call, lock or allocation once the process and the slot are in use; async-signal-safe; keeps
-/// errno.
+/// Records one annotation, or counts why not; an annotation of a trace that is not sampled (id 0) does nothing. The caller
+/// asks the gate first. No system call, lock or allocation once the process and the slot are in use; async-signal-safe;
+/// keeps errno.
 #[inline(always)]
 pub fn record(annotation: &Annotation<'_>) {
     if annotation.trace_id == 0 {
@@ -47,7 +47,7 @@ pub fn record(annotation: &Annotation<'_>) {
     }
 }
 
-/// As [`super::record_short_at`], of a key with a string.
+/// As [`super::record_short_at`], for a key with a string.
 ///
 /// # Safety
 /// `ids` points to three readable words, aligned; the first of them is not 0. `value` points to bytes that may be read up to
@@ -63,7 +63,7 @@ pub(super) unsafe fn record_string_at(ids: *const u64, names: u64, key: u32, val
     }
 }
 
-/// As [`super::record_short`], of a key with a string.
+/// As [`super::record_short`], for a key with a string.
 #[inline(never)]
 pub fn record_string(ids: &[u64; 3], names: u64, key: u32, value: &[u8], level: u8) {
     // SAFETY: three words (invariant 17).
@@ -72,7 +72,7 @@ pub fn record_string(ids: &[u64; 3], names: u64, key: u32, value: &[u8], level: 
     }
 }
 
-/// A value that may be read block by block. False if something stands in the way; then nothing has happened.
+/// Records a value that may be read block by block. False if something stands in the way; then nothing has happened.
 ///
 /// # Safety
 /// `ids` points to three readable words.
@@ -102,7 +102,7 @@ unsafe fn record_string_otherwise(ids: *const u64, names: u64, key: u32, value: 
     record_value(&ids, names, key, unsafe { string_bytes(value) }, level);
 }
 
-/// As [`record_string`], by whatever way there is.
+/// As [`record_string`], on whatever path is available.
 #[cold]
 #[inline(never)]
 fn record_value(ids: &[u64; 3], names: u64, key: u32, value: &[u8], level: u8) {
@@ -121,8 +121,8 @@ fn record_value(ids: &[u64; 3], names: u64, key: u32, value: &[u8], level: u8) {
     });
 }
 
-/// Whether records with texts are put together before they have a place, so that [`super::record_new_call`] may have an answer.
-/// Then strings may be read block by block, too.
+/// Whether records with texts are put together before they have a place, so that [`super::record_new_call`] can succeed. Strings
+/// may then be read block by block, too.
 #[inline(always)]
 pub fn may_at_once() -> bool {
     writes_by_sequence() || STATE.pushes_images.load(Acquire)
@@ -178,7 +178,7 @@ pub(super) unsafe fn push_at_once(
     }
 }
 
-/// As [`push_at_once`], by compare-and-swap: one try where that is nothing else, and then as often as it takes.
+/// As [`push_at_once`], by compare-and-swap: one quick try where the ring and the clock allow it, then as often as it takes.
 ///
 /// # Safety
 /// As [`rseq::push_texts`].
@@ -202,7 +202,7 @@ unsafe fn push_image_portably(
     };
     // SAFETY: passed on from the caller (invariant 13).
     let tail = unsafe { image.tail(counts) };
-    // SAFETY: as above; it has a value if it is no event (invariant 13).
+    // SAFETY: as above; it has a value unless it is an event (invariant 13).
     let word1 = |clock: ClockKind| unsafe { if is_event(traits) { clock.read() } else { image.value() } };
     match ring_to_try(number).and_then(|ring| ring.try_push_tail(|| word1(ClockKind::Tsc), words, tail)) {
         Some(false) => {}
@@ -218,7 +218,7 @@ unsafe fn push_image_portably(
     true
 }
 
-/// Records what has been looked for in the table of names; what is too long is cut.
+/// Records a draft whose texts were looked up in the table of names; texts that are too long are cut.
 #[cold]
 #[inline(never)]
 pub(super) fn record_texts(draft: &Draft<'_>) {
@@ -228,8 +228,8 @@ pub(super) fn record_texts(draft: &Draft<'_>) {
     record_draft(&draft.cut());
 }
 
-/// By whatever way there is: the first record, long ones, those of programs without restartable sequences, and those that
-/// something stands in the way of.
+/// Records a draft on whatever path is available: the first record, long ones, those of programs without restartable
+/// sequences, and those that could not be recorded at once.
 #[inline(never)]
 pub(super) fn record_draft(draft: &Draft<'_>) {
     match STATE.hot.phase.load(Acquire) {
@@ -242,7 +242,7 @@ pub(super) fn record_draft(draft: &Draft<'_>) {
     }
 }
 
-/// The caller found the gate open as it is before there is a control page; a forked child's says what its parent's did.
+/// The caller found the gate open, as it is before there is a control page; a forked child's page says what its parent's did.
 #[cold]
 #[inline(never)]
 fn record_first_draft(draft: &Draft<'_>) {
@@ -252,8 +252,8 @@ fn record_first_draft(draft: &Draft<'_>) {
     }
 }
 
-/// Copies a draft into the ring of the calling thread's slot, or counts its loss. False for one that is too long, or has no
-/// slot of its own, or is interrupted again and again: then nothing has happened.
+/// Copies a draft into the ring of the calling thread's slot, or counts its loss. False if the draft is too long, if the thread
+/// has no slot of its own, or if it is interrupted again and again: then nothing has happened.
 fn push_image(draft: &Draft<'_>) -> bool {
     let mut image = Image::new();
     let Some(counts) = image.set_draft(draft) else { return false };
@@ -268,10 +268,10 @@ fn push_image(draft: &Draft<'_>) -> bool {
     is_done
 }
 
-/// False if it cannot be done this way.
+/// Copies an image into the ring, or counts its loss. False if it cannot be done this way.
 fn push_long(image: &mut Image, grains: usize, is_event: bool) -> bool {
     for _ in 0..=rseq::TRIES {
-        // SAFETY: this phase says that the rings are written so (invariant 4).
+        // SAFETY: in this phase the rings are written by sequences (invariant 4).
         match unsafe { rseq::push_long(&STATE.hot, image, grains, is_event) } {
             Outcome::Done => return true,
             Outcome::Passed => {
@@ -299,7 +299,7 @@ fn push_long(image: &mut Image, grains: usize, is_event: bool) -> bool {
     false
 }
 
-/// Adds to a counter that no sequence stores to; which slot has it does not matter.
+/// Adds to a counter that no sequence stores to; which slot's counter does not matter.
 #[inline(always)]
 pub(super) fn count(index: usize, number: u64) {
     let own = rseq::index(&STATE.hot).and_then(|own| STATE.hot.slots.get(own));
@@ -313,7 +313,7 @@ pub(super) fn count(index: usize, number: u64) {
     rseq::add(unsafe { &*word }, number);
 }
 
-/// In any slot, for threads whose own one is not in use.
+/// Counts in any slot, for threads whose own slot is not in use.
 #[cold]
 #[inline(never)]
 fn count_elsewhere(index: usize, number: u64) {
@@ -321,12 +321,12 @@ fn count_elsewhere(index: usize, number: u64) {
     add_to_word(layout::slot_header(slot) + index, number);
 }
 
-/// Makes the ring of the calling thread's slot writable. False if it has none, or there is no memory.
+/// Makes the ring of the calling thread's slot writable. False if the thread has no slot, or there is no memory.
 fn open_own_slot() -> bool {
     own_slot().is_some_and(|(slot, number)| open_slot(slot, number, ProducerKind::Rseq))
 }
 
-/// Gives the ring of the calling thread's slot more memory, if it has not all yet.
+/// Gives the ring of the calling thread's slot more memory, unless it has all of it.
 fn grow_own_slot() -> Growth {
     own_slot().map_or(Growth::Grown, |(slot, number)| grow_slot(slot, number))
 }
@@ -342,15 +342,15 @@ fn last_slot() -> usize {
     STATE.slots.load(Relaxed).saturating_sub(1)
 }
 
-/// Counts a record that a sequence had no room for as lost, where a look at how far the consumer is tells that there is none.
-/// Else false, and the sequences know of what room there is. So nobody whose annotations are read by none pays for another try.
+/// Counts a record for which a sequence had no room as lost, if a look at how far the consumer has read confirms that there is
+/// none. Else false, and the sequences know the room that there is. So a program that nobody reads does not pay for another try.
 #[cold]
 #[inline(never)]
 pub(super) fn refuse_if_full(grains: u64) -> bool {
     if STATE.hot.phase.load(Acquire) != RSEQ {
         return false;
     }
-    // SAFETY: this phase says that the rings are written so (invariant 4).
+    // SAFETY: in this phase the rings are written by sequences (invariant 4).
     let has_room = unsafe { rseq::find_room(&STATE.hot, grains) };
     let is_lost = !has_room && mode() == RingMode::Discard;
     if is_lost {
@@ -362,7 +362,7 @@ pub(super) fn refuse_if_full(grains: u64) -> bool {
 /// Counts a record that found no room.
 fn refuse() {
     after_refusal();
-    // SAFETY: this phase says that the rings are written so (invariant 4).
+    // SAFETY: in this phase the rings are written by sequences (invariant 4).
     let counted = (0..rseq::TRIES).any(|_| unsafe { rseq::refuse(&STATE.hot) } == Outcome::Done);
     if !counted {
         let at = layout::slot_header(last_slot());
@@ -371,7 +371,7 @@ fn refuse() {
     }
 }
 
-/// Gives up the oldest records of the slot's ring. False if that cannot be.
+/// Gives up the oldest records of the slot's ring. False if that is impossible.
 fn evict(grains: usize) -> bool {
     let number = rseq::index(&STATE.hot).filter(|number| *number < STATE.hot.slots.len());
     let Some(ring) = number.and_then(|number| ring_of(&STATE.hot.slots[number])) else { return false };
@@ -379,11 +379,11 @@ fn evict(grains: usize) -> bool {
     let (oldest, overwritten) = (Head(word(slot::OLDEST)), word(slot::OVERWRITTEN));
     let head = Head(word(slot::HEAD));
     let Some(next) = next_oldest(ring.grains, ring.shape, oldest, head, grains as u64) else {
-        // Read while another thread wrote there: this one has been moved meanwhile, and looks again where it is now.
+        // These words were read while another thread wrote: this one has been migrated, and looks again where it is now.
         return true;
     };
     let overwritten = overwritten + next.records_since(oldest);
-    // SAFETY: this phase says that the rings are written so. If anything has moved meanwhile nothing happens (invariant 4).
+    // SAFETY: in this phase the rings are written by sequences. If anything has moved meanwhile, nothing happens (invariant 4).
     unsafe { rseq::evict(&STATE.hot, ring.header.as_ptr(), oldest.0, next.0, overwritten) };
     true
 }

@@ -1,10 +1,10 @@
-//! The program's side: one state a process, made by its first record, made anew in a forked child.
+//! The program's side: one state per process, made by its first record, and made anew in a forked child.
 //!
 //! ```text
 //!            first use                 segment made
 //!  FRESH ───────────────▶ STARTING ───────────────▶ RSEQ or PORTABLE
 //!    ▲                       │ BLKIN_OFF ──▶ OFF
-//!    │ fork (pages wiped)    │ no memory, no descriptors … ──▶ FAILED (said once)
+//!    │ fork (pages wiped)    │ no memory, no descriptors … ──▶ FAILED (reported once)
 //!                            ▲                                          │
 //!                            └──────────────── init() ──────────────────┘
 //! ```
@@ -50,7 +50,7 @@ pub struct Annotation<'a> {
     pub parent_span_id: u64,
     /// Name of the span.
     pub name: Source<&'a [u8]>,
-    /// Who annotates.
+    /// The endpoint that annotates.
     pub endpoint: Source<EndpointParts<'a>>,
     /// Key, or the event's text.
     pub key: Source<&'a [u8]>,
@@ -63,7 +63,7 @@ pub struct Annotation<'a> {
 /// What this library does for the process now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Annotations are recorded, into rings that consumerd reads once it is there: whether it is, `blkin doctor` says.
+    /// Annotations are recorded, into rings that consumerd reads once it is there; `blkin doctor` says whether it is.
     Tracing,
     /// BLKIN_OFF is set.
     Off,
@@ -71,9 +71,9 @@ pub enum Status {
     Without,
 }
 
-/// Creates the segment and offers it to consumerd, unless that was done. Never fails its caller: without a segment
-/// the program goes on untraced, and says so once. What failed is tried again by each call of this, and by nothing else; what
-/// was lost meanwhile is counted in the segment that is made then.
+/// Creates the segment and offers it to consumerd, unless that was done already. Never fails its caller: without a segment
+/// the program goes on untraced, and says so once. A start that failed is tried again by each call of this function, and by
+/// nothing else; annotations lost meanwhile are counted in the segment that is made then.
 pub fn init() -> Status {
     match start::ready_or_start_again() {
         state::PORTABLE | state::RSEQ => {

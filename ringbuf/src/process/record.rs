@@ -1,9 +1,9 @@
 //! Recording: from an annotation to a record in the ring of the calling thread's slot.
 //!
-//! Three lengths of the way: an annotation all of whose texts have ids is one grain, whose words go straight into the
-//! sequence; one of a few grains is put together on the stack and copied in by the sequence (`long`); everything else, and
-//! everything of programs without restartable sequences, takes the portable protocol, put together likewise where strings may
-//! be read block by block.
+//! There are three paths. An annotation whose texts all have ids is one grain, whose words go straight into the sequence.
+//! One of a few grains is put together on the stack, and copied in by the sequence (`long`). Everything else, and everything
+//! in programs without restartable sequences, takes the portable protocol; these records too are put together on the stack
+//! where strings may be read block by block.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -21,7 +21,7 @@ use crate::layout::{MAX_SLOTS, ProducerKind, RingMode, header, slot};
 use crate::ring::{Refused, Ring};
 use crate::rseq::{self, Outcome};
 
-/// What a record without a tail says beside its ids.
+/// What a record without a tail says besides its ids.
 #[derive(Clone, Copy, Debug)]
 pub enum Short {
     /// It happened now.
@@ -47,8 +47,8 @@ pub fn is_on(level: u8) -> bool {
     GATE.is_open(level)
 }
 
-/// Records an annotation all of whose texts have ids (see [`super::declare`]), which must not be 0, on a sampled trace.
-/// The gate is the caller's to ask. `ids`: trace, span, parent; `names`: see [`blkin_record::names_word`].
+/// Records an annotation whose texts all have ids (see [`super::declare`]), none of which may be 0, on a sampled trace.
+/// The caller asks the gate first. `ids`: trace, span, parent; `names`: see [`blkin_record::names_word`].
 ///
 /// No system call, lock or allocation once the process and the slot are in use; async-signal-safe; keeps errno.
 #[inline(always)]
@@ -57,7 +57,7 @@ pub fn record_short(ids: &[u64; 3], names: u64, key: u32, what: Short, level: u8
     unsafe { record_short_at(ids.as_ptr(), names, key, what, level) };
 }
 
-/// As [`record_short`], for ids in memory that others may change. Always 0, as C functions that end with it return.
+/// As [`record_short`], for ids in memory that others may change. Always 0, which C functions that end with this call return.
 ///
 /// # Safety
 /// `ids` points to three readable words, aligned.
@@ -72,7 +72,7 @@ pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short
     }
 }
 
-/// Where the sequence of a short record ends when it was not simply done: by whatever way there is. Always 0.
+/// Where the sequence of a short record ends unless it was simply done: takes whatever path is available. Always 0.
 ///
 /// # Safety
 /// `ids` points to three readable words.
@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn push_event_otherwise(
     unsafe { push_otherwise::<true>(ids, names, traits, 0) }
 }
 
-/// As [`push_event_otherwise`], of a value.
+/// As [`push_event_otherwise`], for a value.
 ///
 /// # Safety
 /// As [`push_event_otherwise`].
@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn push_value_otherwise(
     unsafe { push_otherwise::<false>(ids, names, traits, value) }
 }
 
-/// By the area for restartable sequences, which says quickest where a thread is, if it has one.
+/// Finds the ring by the thread's rseq area, if there is one: that is the quickest way.
 ///
 /// # Safety
 /// As [`push_event_otherwise`].
@@ -165,8 +165,8 @@ unsafe fn push_without_area<const IS_EVENT: bool>(
     unsafe { push_to::<IS_EVENT>(own_number(), ids, names, traits, value) }
 }
 
-/// Tries to write a short record by compare-and-swap, where that is nothing but a try: into a ring that is there, discards
-/// what it has no room for, and has a clock that is one instruction.
+/// Tries to write a short record by compare-and-swap in the simplest case: the ring exists, discards what it has no room
+/// for, and its clock is one instruction. Otherwise goes on in [`push_by_any_ring`].
 ///
 /// # Safety
 /// As [`push_event_otherwise`].
@@ -189,7 +189,7 @@ unsafe fn push_to<const IS_EVENT: bool>(
     }
 }
 
-/// The ring with this number, if it is there and a record may be tried.
+/// The ring with this number, if it exists and a quick try is allowed.
 #[inline(always)]
 pub(super) fn ring_to_try(number: usize) -> Option<Ring<'static, [AtomicU64]>> {
     if !STATE.tries_first.load(Acquire) {
@@ -198,7 +198,7 @@ pub(super) fn ring_to_try(number: usize) -> Option<Ring<'static, [AtomicU64]>> {
     ring_of_mode(STATE.hot.slots.get(number)?, RingMode::Discard)
 }
 
-/// As [`push_to`], whatever the ring and the clock, and as often as it takes.
+/// As [`push_to`], for any ring and any clock, and as often as it takes.
 ///
 /// # Safety
 /// As [`push_event_otherwise`].
@@ -260,7 +260,7 @@ pub(super) fn is_event(traits: u64) -> bool {
     kind(traits) == kind(traits_word(0, &Payload::Event, 0, false))
 }
 
-/// By compare-and-swap, into the ring with this number.
+/// Records a draft by compare-and-swap, into the ring with this number.
 #[inline(never)]
 pub(super) fn record_portably(draft: &Draft<'_>, number: usize) {
     let is_shared = STATE.hot.phase.load(Relaxed) == RSEQ;
@@ -274,7 +274,7 @@ pub(super) fn record_portably(draft: &Draft<'_>, number: usize) {
     end_push(push_draft(&ring, draft));
 }
 
-/// Puts a record together before it has a place, if it is short enough and its texts may be read block by block.
+/// Puts the record together before it has a place, if it is short enough and its texts may be read block by block.
 fn push_draft(ring: &Ring<'_, [AtomicU64]>, draft: &Draft<'_>) -> Result<bool, Refused> {
     let clock = clock();
     let is_event = matches!(draft.payload, Payload::Event);
@@ -292,12 +292,12 @@ fn push_draft(ring: &Ring<'_, [AtomicU64]>, draft: &Draft<'_>) -> Result<bool, R
     ring.push_tail(&words, tail, || if is_event { clock.read() } else { words[1] })
 }
 
-/// The number of the ring that the calling thread writes portably: its own at this moment. Any ring may be written from
-/// anywhere.
+/// The number of the ring that the calling thread writes portably: its own at this moment. Any thread may write any of these
+/// rings.
 #[inline]
 pub(super) fn own_number() -> usize {
     let index = rseq::index(&STATE.hot).unwrap_or_else(|| cpu::current(STATE.asks_processor.load(Relaxed)));
     let slots = STATE.slots.load(Relaxed).max(1);
-    // Nearly always; a division would cost as much as the clock.
+    // Nearly always so; a division would cost as much as the clock.
     if index < slots { index } else { index % slots }
 }

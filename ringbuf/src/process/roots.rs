@@ -1,4 +1,4 @@
-//! Which roots are sampled, and ids.
+//! Which roots are sampled, and how ids are made.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -9,16 +9,16 @@ use crate::hot::HotSlot;
 use crate::layout::control;
 use crate::rseq::{self, Outcome};
 
-/// How far a slot's numbers lie apart: odd, so that each of 2^64 comes before one comes again, and as much as fits into
-/// an instruction of the golden ratio, whose multiples spread evenly (Knuth, The Art of Computer Programming, volume 3,
+/// Distance between a slot's numbers: odd, so that all 2^64 numbers come before one comes again, and as much of the golden
+/// ratio as fits into an instruction, because its multiples spread evenly (Knuth, The Art of Computer Programming, volume 3,
 /// 6.4).
 pub(crate) const STEP: i32 = -0x61c8_8647;
 
-/// One more root that was counted, and is not simply left out: where, and what the countdown there was.
+/// A root that was counted, and is not simply left out: in which slot, and what the countdown there was.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Turn {
-    /// `None` of threads without a slot of their own, who have not counted it yet.
+    /// `None` for a thread without a slot of its own, which has not counted the root yet.
     slot: Option<&'static HotSlot>,
     left: u64,
 }
@@ -38,23 +38,23 @@ impl Turn {
     }
 }
 
-/// Whether one more root is to be sampled: one in N of those of a slot, from a random phase, where N is what `blkin set`
-/// says, else the environment. Never when the program is off.
+/// Whether one more root is to be sampled: in each slot one in N, from a random phase, where N is what `blkin set`
+/// says, or else the environment. Never when the program is off.
 #[inline(always)]
 pub fn samples_root() -> bool {
     let rate = rate();
     rate.samples_all() || samples_counted_root(rate)
 }
 
-/// As [`samples_root`], of a program that samples some, or that has not begun to. By itself, for a compiler makes two of what
-/// stands behind the two questions in [`Rate::samples_all`].
+/// As [`samples_root`], for a program that samples only some roots, or has not started yet. A function of its own, because a
+/// compiler makes two copies of what stands behind the two questions in [`Rate::samples_all`].
 #[inline(never)]
 fn samples_counted_root(rate: Rate) -> bool {
     count_root(rate).is_some_and(Turn::samples)
 }
 
-/// The first half of [`samples_root`] at a rate that does not sample all, by itself for callers that have nothing else to keep:
-/// `None` if the root is left out, else whoever asks [`Turn::samples`] is told.
+/// The first half of [`samples_root`] at a rate that does not sample all roots, for callers that then have nothing else to
+/// keep: `None` if the root is left out, else [`Turn::samples`] decides.
 #[inline(always)]
 pub fn count_root(rate: Rate) -> Option<Turn> {
     match own_slot() {
@@ -69,19 +69,19 @@ pub fn count_root(rate: Rate) -> Option<Turn> {
 #[inline(always)]
 fn count_root_in(slot: &'static HotSlot, rate: Rate) -> Option<Turn> {
     let left = rseq::add(&slot.roots, 1_u64.wrapping_neg());
-    // Neither due (1), nor not seeded yet (0), nor begun when the rate was a larger one.
+    // Neither due (1), nor not seeded yet (0), nor begun when the rate was larger.
     let is_left_out = left.wrapping_sub(2) < rate.0.saturating_sub(1);
     (!is_left_out).then_some(Turn { slot: Some(slot), left })
 }
 
-/// What [`samples_root`] does once in N calls. `left`: what the countdown was.
+/// What [`samples_root`] does once in N calls. `left`: what the countdown was before.
 #[cold]
 #[inline(never)]
 fn ends_countdown(slot: &HotSlot, left: u64) -> bool {
     let is_off = ready_or_start() == OFF;
     let rate = rate().at_least_one();
     if left == 1 || is_off || rate == 1 {
-        // Also of a program that is off: so that it soon ends again, and does not count below 0.
+        // Also in a program that is off: so that the countdown soon ends again, and does not go below 0.
         slot.roots.store(rate, Relaxed);
         return !is_off;
     }
@@ -93,7 +93,7 @@ fn ends_countdown(slot: &HotSlot, left: u64) -> bool {
     false
 }
 
-/// Without an area for restartable sequences: by the CPU's slot, or by one for all.
+/// Without an rseq area: by the CPU's slot, or by one counter for all threads.
 #[cold]
 #[inline(never)]
 fn samples_first_root() -> bool {
@@ -110,25 +110,25 @@ fn samples_first_root() -> bool {
     STATE.shared_slot.roots.fetch_add(1, Relaxed).is_multiple_of(rate)
 }
 
-/// One in so many roots is sampled, as it was asked for a moment ago.
+/// One in this many roots is sampled, as the setting was read a moment ago.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// Whether each root is, so that none need be counted: at a rate of 1, in a program that records.
+    /// Whether every root is sampled, so that none need be counted: at a rate of 1, in a program that records.
     #[inline(always)]
     pub fn samples_all(self) -> bool {
         self.0 == 1 && is_ready(STATE.hot.phase.load(Acquire))
     }
 
-    /// A program that never started has 0.
+    /// In a program that never started the rate is 0.
     fn at_least_one(self) -> u64 {
         self.0.max(1)
     }
 }
 
-/// What `blkin set` says, else the environment.
+/// What `blkin set` says, or else the environment.
 #[inline(always)]
 pub fn rate() -> Rate {
     let control = STATE.hot.control.load(Relaxed);
@@ -142,16 +142,16 @@ pub fn rate() -> Rate {
     Rate(if set == 0 { STATE.hot.rate.load(Relaxed) } else { set })
 }
 
-/// An id that no other call, process or child gets but by chance: positive, 63 bits. The next number of a sequence that
+/// An id that no other call, process or child gets but by chance: positive, 63 bits. It is the next number of a sequence that
 /// starts at a random place in each slot of each process (a forked child draws anew), mixed by the first round of
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): ids shall differ and spread, not be hard to guess, and each round is
-/// code that is found cold.
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014). Ids need to differ and spread, not to be hard to guess, and each round
+/// is more code that is cold in the caches.
 #[inline]
 pub fn new_id() -> u64 {
     try_new_id().unwrap_or_else(|| mix(next_number_otherwise()))
 }
 
-/// As [`new_id`], if that is done at once, as it nearly always is: for callers that then have nothing to keep meanwhile.
+/// As [`new_id`], if that can be done at once, as it nearly always can: for callers that then have nothing to keep meanwhile.
 #[inline(always)]
 pub fn try_new_id() -> Option<u64> {
     let area = STATE.hot.rseq_offset.load(Relaxed);
@@ -167,7 +167,7 @@ fn mix(state: u64) -> u64 {
     ((state ^ state >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 1).max(1)
 }
 
-/// When the first try did not do: it was interrupted, or the slot's generator is not seeded, or there are no such areas.
+/// When the first try failed: it was interrupted, or the slot's generator is not seeded, or there are no rseq areas.
 #[cold]
 #[inline(never)]
 fn next_number_otherwise() -> u64 {
@@ -193,13 +193,13 @@ fn next_number_otherwise() -> u64 {
     slot.ids.fetch_add(i64::from(STEP) as u64, Relaxed)
 }
 
-/// The slot of the calling thread at this moment. Only a hint for whoever uses no restartable sequence.
+/// The slot of the calling thread at this moment. Outside a restartable sequence this is only a hint.
 #[inline(always)]
 fn own_slot() -> Option<&'static HotSlot> {
     STATE.hot.slots.get(rseq::index(&STATE.hot)?)
 }
 
-/// The slot of the CPU, in a process without areas for restartable sequences where that is told as quickly.
+/// The slot of the CPU, in a process without rseq areas where the CPU can be asked for as quickly.
 fn slot_of_cpu() -> Option<&'static HotSlot> {
     if STATE.asks_processor.load(Relaxed) { STATE.hot.slots.get(cpu::current(true)) } else { None }
 }
@@ -208,7 +208,7 @@ fn slot_of_cpu() -> Option<&'static HotSlot> {
 mod tests {
     use super::*;
 
-    /// Whoever samples by ids, as collectors do, keeps those below a bound.
+    /// Collectors sample by id: they keep ids below a bound.
     #[test]
     fn ids_spread_as_random_ones_do_however_many_a_request_draws() {
         const IDS: u64 = 10_000;

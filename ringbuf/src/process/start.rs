@@ -1,4 +1,4 @@
-//! The first use: the segment is made, and a ring for each slot when it is first used.
+//! The first use: the segment is made; each slot's ring is made when it is first used.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
@@ -24,7 +24,7 @@ use crate::ring::{Head, RingShape};
 use crate::say::{Once, Reason};
 use crate::{cpu, cstring, rseq, segment, settings};
 
-/// The phase, after the process's first use has been begun by someone.
+/// The phase, after somebody has begun the process's first use.
 #[inline]
 pub(super) fn ready_or_start() -> u64 {
     match STATE.hot.phase.load(Acquire) {
@@ -33,8 +33,8 @@ pub(super) fn ready_or_start() -> u64 {
     }
 }
 
-/// As [`ready_or_start`], also after a first use that failed: only the program knows when trying again may do no harm, such as
-/// before it filters its system calls; and when its environment may be read.
+/// As [`ready_or_start`], also after a first use that failed: only the program knows when trying again can do no harm, for
+/// example before it filters its system calls, and when its environment may be read.
 pub(super) fn ready_or_start_again() -> u64 {
     match STATE.hot.phase.load(Acquire) {
         phase @ (FRESH | FAILED) => {
@@ -45,19 +45,19 @@ pub(super) fn ready_or_start_again() -> u64 {
     }
 }
 
-/// Counts a call that met no segment.
+/// Counts a call that found no segment.
 #[cold]
 pub(super) fn count_without_segment(phase: u64) {
     let counter = if phase == STARTING { &STATE.starting } else { &STATE.no_segment };
     STATE.attempted.fetch_add(1, Relaxed);
     counter.fetch_add(1, SeqCst);
-    // Either this load sees that it is ready, or the starter, which looks after it stored that, sees the count.
+    // Either this load sees that the segment is ready, or the starter, which looks after it has stored that, sees the count.
     if is_ready(STATE.hot.phase.load(SeqCst)) {
         report_early_counts();
     }
 }
 
-/// Moves what was counted before there was a segment into it; each count is moved once, whoever comes first.
+/// Moves what was counted before there was a segment into the segment; each count is moved once, whoever comes first.
 #[cold]
 fn report_early_counts() {
     let words = words();
@@ -77,9 +77,9 @@ fn start(from: u64) -> u64 {
     static FAILURE: Once = Once::new();
     let _kept = KeptErrno::new();
     settings::read_if_unread();
-    // Before anybody can meet STARTING: a root that another thread starts meanwhile is sampled like any other.
+    // Before anybody can see STARTING: a root that another thread starts meanwhile is sampled like any other.
     STATE.hot.rate.store(settings::rate(), Relaxed);
-    // Before STARTING too: a child that another thread forks meanwhile must not inherit it for ever.
+    // Before STARTING too: a child that another thread forks meanwhile must not inherit STARTING for ever.
     let wiped = wipe_on_fork();
     if let Err(phase) = STATE.hot.phase.compare_exchange(from, STARTING, AcqRel, Acquire) {
         return phase;
@@ -122,7 +122,7 @@ fn wipe_on_fork() -> Result<(), Errno> {
 }
 
 fn make_segment() -> Result<ProducerKind, Errno> {
-    // A child goes on as its parent is set until a consumer has answered it: many a one has ended by then.
+    // A child keeps its parent's settings until a consumer has answered it: many a child has ended by then.
     let said_of_parent = CONTROL.still_open().and_then(|page| segment::Said::of(page).ok());
     let is_child = SEGMENT.close_inherited();
     CONTROL.close_inherited();
@@ -133,11 +133,11 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     let mode = settings::mode();
     let clock = ClockKind::detect();
     let reads_blocks = settings::reads_blocks(cstring::may_read_blocks());
-    // The sequences are given records that were put together in blocks.
+    // The sequences copy records that were put together in blocks.
     let can = area.is_some() && clock == ClockKind::Tsc && slots > 1 && reads_blocks;
     let can = can && has_rings_enough(is_by_cpu, indexes, slots);
     let producer = settings::producer(can);
-    // And some that may come from other threads while this goes on.
+    // And room for texts that other threads may add while this goes on.
     let text_words = NAMES.given_words() + 4 * LEAST_WORDS as usize;
     let text_words = text_words.next_multiple_of(TEXT_PART_WORDS).min(layout::NAMES_TEXT_WORDS);
     let created = segment::create((ring_bytes, slots), text_words * 8, mode, producer, clock, random())?;
@@ -184,52 +184,52 @@ fn set_up_hot(area: Option<rseq::Area>, producer: ProducerKind, cookie: u32) {
     hot.step[1].store(1, Relaxed);
 }
 
-/// Copies the texts that are known already into the segment. Whoever adds one later sees where to copy it, or its copy
-/// is made here: both store first, fence, then look.
+/// Copies the texts that are already known into the segment. A thread that adds a text later sees where to copy it, or the
+/// copy is made here: both store first, fence, then look.
 fn share_names() {
     let shared = &words()[layout::NAMES_TEXT..][..layout::NAMES_TEXT_WORDS];
     STATE.shared_text.store(shared.as_ptr().cast_mut(), Relaxed);
     fence(SeqCst);
     for (to, from) in shared.iter().zip(NAMES.text()).take(NAMES.given_words()).skip(1) {
         let word = from.load(Relaxed);
-        // Else it is still to be written, and may have been since by whoever does, here too.
+        // A 0 is a word still to be written, and whoever writes it, perhaps since, copies it here too.
         if word != 0 {
             to.store(word, Relaxed);
         }
     }
 }
 
-/// From how many indexes threads can have one at a time. The thread that comes first may be the only one on its CPU: the first
-/// thread of the process, from which others inherit theirs, is asked too.
+/// How many different indexes threads can have at a time. The thread that comes first may be confined to one CPU: the first
+/// thread of the process, from which others inherit their CPUs, is asked too.
 fn indexes(is_by_cpu: bool) -> usize {
-    // A filter of system calls may answer with an error, which is no process.
+    // A filter of system calls may answer with an error, which is not a process id.
     let first = i32::try_from(std::process::id()).ok().and_then(Pid::from_raw);
     let threads = [None, first];
     let masks = threads.map(|thread| sched_getaffinity(thread).unwrap_or_default());
     indexes_on(is_by_cpu, |cpu| masks.iter().any(|mask| mask.is_set(cpu)))
 }
 
-/// As [`indexes`], on these CPUs: as many as there are, or, where CPUs are the indexes, up to the last of them.
+/// As [`indexes`], on these CPUs: the number of CPUs, or, where CPUs are the indexes, one more than the last of them.
 fn indexes_on(is_by_cpu: bool, may_run_on: impl Fn(usize) -> bool) -> usize {
     let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| may_run_on(*cpu));
     let indexes = if is_by_cpu { cpus.last().map_or(0, |last| last + 1) } else { cpus.count() };
     indexes.max(1)
 }
 
-/// Whether sequences have a ring for each index, beside the one that is shared by those without. Who has none costs ten times as
-/// much: of concurrency ids, which are dense, few threads are that at any moment, but of CPUs all that are many, for as long as they
-/// stay there. By compare-and-swap a few CPUs share each ring instead.
+/// Whether sequences have a ring for each index, besides the one that threads without a ring share. Without a ring a record costs
+/// ten times as much. Concurrency ids are dense, so that at any moment few threads lack a ring; but all threads on CPUs beyond the
+/// number of rings lack one, for as long as they stay there. By compare-and-swap a few CPUs share each ring instead.
 fn has_rings_enough(is_by_cpu: bool, indexes: usize, slots: usize) -> bool {
     !is_by_cpu || indexes < slots
 }
 
-/// Sets a word that is still 0; of several callers at once the first one's value stays.
+/// Sets a word that is still 0; if several callers do so at once, the first one's value stays.
 #[cold]
 pub(super) fn seed(word: &std::sync::atomic::AtomicU64, value: u64) {
     let _ = word.compare_exchange(0, value.max(1), Relaxed, Relaxed);
 }
 
-/// 64 random bits that no other process has; without the kernel's generator (never seen) from the clock.
+/// 64 random bits that no other process has; from the clock if the kernel's generator fails (never seen).
 pub(super) fn random() -> u64 {
     let mut bytes = [0u8; 8];
     match getrandom(&mut bytes, GetRandomFlags::NONBLOCK) {
@@ -238,18 +238,18 @@ pub(super) fn random() -> u64 {
     }
 }
 
-/// What a forked child's ring is given memory for at a time. Many a child is one of many that each record little, and would wait
-/// for most of a whole ring in vain (docs/adr/0015-rings-of-children.md).
+/// How much of a forked child's ring is given memory at a time. Many a child is one of many that each record little, and would
+/// wait in vain for memory for most of a whole ring (docs/adr/0015-rings-of-children.md).
 const CHILD_PART_BYTES: usize = 64 << 10;
 
-/// Makes the ring with this number writable and `slot` point to it: all of it, or of one that sequences write what this process
-/// takes at a time. False if there is no memory; the loss is the caller's to count.
+/// Makes the ring with this number writable and `slot` point to it. The whole ring gets memory, or, if sequences write it, the
+/// part that this process takes at a time. False if there is no memory; the caller counts the loss.
 #[cold]
 pub(super) fn open_slot(slot: &HotSlot, number: usize, written: ProducerKind) -> bool {
     if !slot.header.load(Acquire).is_null() {
         return true;
     }
-    // None in a child that was forked since the caller looked.
+    // There are no slots in a child that was forked since the caller looked.
     if number >= STATE.slots.load(Relaxed) {
         return false;
     }
@@ -272,7 +272,7 @@ pub(super) fn open_slot(slot: &HotSlot, number: usize, written: ProducerKind) ->
         RingMode::Overwrite => &header[slot::OLDEST],
     };
     let ring = &words[layout::ring_words(number, ring_bytes)];
-    // Before anybody can write there: whoever sees a record, or what was recorded after it, sees this too.
+    // Before anybody can write there: whoever sees a record there, or anything recorded after it, sees this too.
     words[header::UNOPENED].fetch_and(!(1 << number), Relaxed);
     slot.tail.store((&raw const *tail).cast_mut(), Relaxed);
     slot.control.store(line.as_ptr().cast_mut(), Relaxed);
@@ -285,12 +285,12 @@ pub(super) fn open_slot(slot: &HotSlot, number: usize, written: ProducerKind) ->
     true
 }
 
-/// What became of a ring that could be too small only since not all of it has memory yet.
+/// What became of a ring that may be too small only because not all of it has memory yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
     /// It has more memory than before.
     Grown,
-    /// There is none.
+    /// There is no more memory.
     NoMemory,
     /// It has memory everywhere.
     Whole,
@@ -300,7 +300,7 @@ pub(super) enum Growth {
 #[cold]
 pub(super) fn grow_slot(slot: &HotSlot, number: usize) -> Growth {
     if slot.header.load(Acquire).is_null() {
-        // The thread has come to another slot meanwhile.
+        // The thread has moved to another slot meanwhile.
         return Growth::Grown;
     }
     let open = slot.open.load(Relaxed);
@@ -313,19 +313,19 @@ pub(super) fn grow_slot(slot: &HotSlot, number: usize) -> Growth {
     if !has_memory(|| segment::populate_ring(words(), number, ring_bytes, from..to)) {
         return Growth::NoMemory;
     }
-    // Whoever was stopped above takes nothing back from whom was not.
+    // A maximum, so that a thread that was stopped above does not undo the progress of another.
     slot.open.fetch_max(open_up_to(to), Relaxed);
     Growth::Grown
 }
 
-/// What the texts of names are given memory for at a time: a page.
+/// How much memory the texts of names are given at a time: a page.
 const TEXT_PART_WORDS: usize = layout::PAGE_BYTES / layout::WORD_BYTES;
 
-/// How many words of the texts of names may be given out, of `most`, so that each new text has memory in the segment. Asks for
-/// more where the longest one might have none. Any thread may do so, also several at once.
+/// How many words of the texts of names, `most` at most, may be given out so that each new text has memory in the segment.
+/// Asks for more memory where the longest text might have none. Any thread may do so, also several at once.
 pub(super) fn text_words_with_memory(most: usize) -> usize {
     let shared = STATE.shared_words.load(Acquire);
-    // Of a process without a segment all: its start will ask.
+    // Without a segment all may be given out: the start will ask for the memory.
     if shared == 0 {
         return most;
     }
@@ -345,7 +345,7 @@ fn open_up_to(bytes: usize) -> u64 {
     if bytes < STATE.ring_bytes.load(Relaxed) { (bytes / GRAIN_BYTES) as u64 } else { ALL_OPEN }
 }
 
-/// Whether memory could be had, which is not asked for with each record by a program that is short of it.
+/// Whether memory could be had. A program that is short of memory does not ask for it with each record.
 fn has_memory(ask: impl FnOnce() -> Result<(), Errno>) -> bool {
     static REFUSED: Once = Once::new();
     let now = coarse_seconds().max(1);

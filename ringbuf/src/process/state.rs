@@ -1,4 +1,4 @@
-//! What a process knows of its tracing, and the words of its segment.
+//! What a process knows about its tracing, and the words of its segment.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
@@ -20,9 +20,9 @@ pub(super) const RSEQ: u64 = 3;
 pub(super) const OFF: u64 = 4;
 pub(super) const FAILED: u64 = 5;
 
-/// Everything a process knows of its tracing. Zero means FRESH, and the kernel zeroes it in a forked child
-/// (invariant 7). The struct fills whole pages of its own, so that the advice touches nothing else; the largest that kernels
-/// for aarch64 have are 64 KiB.
+/// Everything a process knows about its tracing. Zero means FRESH, and the kernel zeroes it in a forked child
+/// (invariant 7). The struct fills whole pages of its own, so that the advice touches nothing else; the largest pages of
+/// kernels for aarch64 are 64 KiB.
 #[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
 pub(crate) struct State {
@@ -35,37 +35,37 @@ pub(crate) struct State {
     /// How many of those words have memory.
     pub(super) shared_words: AtomicUsize,
     pub(super) ring_bytes: AtomicUsize,
-    /// What a ring that sequences write is given memory for at a time.
+    /// How much of a ring that sequences write is given memory at a time.
     pub(super) part_bytes: AtomicUsize,
     pub(super) slots: AtomicUsize,
     pub(super) cookie: AtomicU64,
     pub(super) clock_is_tsc: AtomicBool,
     pub(super) overwrites: AtomicBool,
-    /// A record of one grain is first tried: rings are written by compare-and-swap and discard what they have no room for, and
-    /// the clock is one instruction. Stored last, with release.
+    /// A record of one grain gets a quick try first: rings are written by compare-and-swap and discard what they have no room
+    /// for, and the clock is one instruction. Stored last, with release.
     pub(super) tries_first: AtomicBool,
-    /// Strings may be read block by block, which is up to 15 bytes behind their ends, though never in another page.
+    /// Strings may be read block by block: up to 15 bytes behind their ends, though never in another page.
     pub(super) reads_blocks: AtomicBool,
     /// Records with texts are put together before they have a place, and then written by compare-and-swap. Stored last, with
     /// release.
     pub(super) pushes_images: AtomicBool,
     /// A thread without an area asks the processor where it runs, not the system.
     pub(super) asks_processor: AtomicBool,
-    /// It may wake consumerd.
+    /// The program may wake consumerd.
     pub(super) may_wake: AtomicBool,
     pub(super) waking: Waking,
-    /// Calls before there was a segment to count them in.
+    /// Calls made before there was a segment to count them in.
     pub(super) attempted: AtomicU64,
     pub(super) starting: AtomicU64,
     pub(super) no_segment: AtomicU64,
     /// An offer was sent.
     pub(super) is_offered: AtomicBool,
     pub(super) next_offer_seconds: AtomicU64,
-    /// When it is looked again whether anybody reads, and what had been read at the last look.
+    /// When to look again whether anybody reads, and what had been read at the last look.
     pub(super) next_look_seconds: AtomicU64,
     pub(super) read_at_look: AtomicU64,
     pub(super) next_populate_seconds: AtomicU64,
-    /// Of threads without a slot of their own: the ring that all of them write by compare-and-swap while the others are
+    /// For threads without a slot of their own: the ring that all of them write by compare-and-swap while the others are
     /// written by restartable sequences, and their ids and roots.
     pub(super) shared_slot: HotSlot,
 }
@@ -101,10 +101,10 @@ pub(crate) static STATE: State = State {
     shared_slot: HotSlot::new(),
 };
 
-/// What every call asks before anything else: which levels are blocked. A page of its own, which fork wipes too, for the
-/// header of the C interface knows it by name, and what other parts of a program may refer to by name is slower to
-/// reach for our own. Without that interface it has no name: by it the library of a plug-in and that of its host would be one
-/// in this alone.
+/// What every call asks before anything else: which levels are blocked. It has a page of its own, which fork wipes too,
+/// because the header of the C interface knows it by name, and what other parts of a program may refer to by name is slower
+/// to reach for our own code. Without that interface it has no name: with a name, the library in a plug-in and the one in its
+/// host would share the gate, and nothing else.
 #[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
 pub(super) struct Gate {
@@ -132,7 +132,7 @@ impl Gate {
         blocked >> (level & 7) & 1 == 0
     }
 
-    /// From now on `word` says it.
+    /// From now on `word` says which levels are blocked.
     pub(super) fn point_to(&self, word: &'static AtomicU64) {
         let distance = (&raw const *word).addr().wrapping_sub((&raw const self.blocked).addr());
         self.offset.store(distance as i64, Relaxed);
@@ -143,13 +143,13 @@ impl Gate {
 pub(super) struct NameTable {
     index: [AtomicU64; NameTable::INDEX_WORDS],
     text: [AtomicU64; layout::NAMES_TEXT_WORDS],
-    /// Texts that addresses had.
+    /// Which texts were last seen at which addresses.
     pub(super) hints: Hints,
 }
 
 impl NameTable {
     const INDEX_WORDS: usize = 8192;
-    /// What texts that are only recognised may take; the rest is kept for names that the program declares.
+    /// How much room texts that are only recognised may take; the rest is kept for names that the program declares.
     const RECOGNISED_WORDS: usize = layout::NAMES_TEXT_WORDS / 4 * 3;
 
     /// For texts that are met while recording.
@@ -193,7 +193,7 @@ pub(super) fn words() -> &'static [AtomicU64] {
     unsafe { std::slice::from_raw_parts(start, STATE.words_count.load(Relaxed)) }
 }
 
-/// Adds to a word of the segment. A child that was forked since the caller looked has none, and nobody to tell.
+/// Adds to a word of the segment. A child that was forked since the caller looked has no segment, and nobody to tell.
 pub(super) fn add_to_word(index: usize, number: u64) {
     if let Some(word) = words().get(index) {
         word.fetch_add(number, Relaxed);
@@ -222,12 +222,12 @@ pub(super) fn shape() -> RingShape {
     }
 }
 
-/// What its full rings do.
+/// What the process's full rings do.
 pub(super) fn mode() -> RingMode {
     if STATE.overwrites.load(Relaxed) { RingMode::Overwrite } else { RingMode::Discard }
 }
 
-/// The clock of its events.
+/// The clock of the process's events.
 #[inline(always)]
 pub(super) fn clock() -> ClockKind {
     if STATE.clock_is_tsc.load(Relaxed) { ClockKind::Tsc } else { ClockKind::Monotonic }
@@ -245,7 +245,7 @@ pub(super) fn ring_of(slot: &HotSlot) -> Option<Ring<'static, [AtomicU64]>> {
     ring_of_mode(slot, mode())
 }
 
-/// As [`ring_of`], where it is known what the process's full rings do.
+/// As [`ring_of`], where the mode of the process's rings is known.
 #[inline(always)]
 pub(super) fn ring_of_mode(slot: &HotSlot, mode: RingMode) -> Option<Ring<'static, [AtomicU64]>> {
     let header = slot.header.load(Acquire);

@@ -16,7 +16,7 @@ use crate::names::Hint;
 use crate::rseq;
 use crate::shapes::{Call, Met, Size};
 
-/// What users of the C interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
+/// The level at which the C interface has always recorded: that of its LTTng tracepoints, TRACE_WARNING.
 pub const LEGACY_LEVEL: u8 = 4;
 
 /// An endpoint as the C interface has it.
@@ -31,12 +31,12 @@ pub struct Place {
     pub service: *const u8,
 }
 
-/// Records an event at [`LEGACY_LEVEL`] that was met as [`Size::Cells`], with what it says at `texts`: name, address and
-/// name of the endpoint, and key. By whatever way there is if it has no room in cells: nothing is left to the caller, so
-/// that this can be its end.
+/// Records an event at [`LEGACY_LEVEL`] that was met as [`Size::Cells`], with these `texts`: name, address and name of the
+/// endpoint, and key. If it has no room in cells, it takes whatever path is available: nothing is left to the caller, which
+/// can end with this call.
 ///
 /// # Safety
-/// As [`super::record_call`]; the call was met so just now, and `place` is its endpoint.
+/// As [`super::record_call`]; the call was just met as such, and `place` is its endpoint.
 #[inline(always)]
 pub unsafe fn record_in_cells(own: *const u64, place: *const Place, texts: [*const u8; 4]) {
     let [name, ip, service, key] = texts;
@@ -44,7 +44,7 @@ pub unsafe fn record_in_cells(own: *const u64, place: *const Place, texts: [*con
     unsafe { rseq::push_cells(own, place, key, name, ip, service) }
 }
 
-/// By whatever way there is: the sequence's arguments are its own.
+/// Records it on whatever path is available; the arguments are those of the sequence.
 ///
 /// # Safety
 /// As [`record_in_cells`].
@@ -81,7 +81,7 @@ pub(crate) unsafe fn call_at(place: *const Place, texts: [*const u8; 4]) -> Call
 }
 
 /// Records a call that [`super::recognise_call`] does not know, if each of its texts is known where it lies, or travels. False
-/// if one has to be looked up, or is NULL, or something else stands in the way: then nothing has happened. Nothing in here
+/// if a text has to be looked up, or is NULL, or something else stands in the way: then nothing has happened. Nothing in here
 /// panics.
 ///
 /// # Safety
@@ -131,9 +131,9 @@ unsafe fn record_met_elsewhere(own: *const u64, call: Call, said: Said, level: u
     }
 }
 
-/// Records a call all of whose texts are new each time, and brief. False if one is not, or something else stands in the way:
-/// then nothing has happened. Nothing in here panics, and but for the sequence no function is called, so that there is hardly
-/// anything to keep.
+/// Records a call whose texts are all new each time, and brief. False if one is not, or something else stands in the way:
+/// then nothing has happened. Nothing in here panics, and no function is called but the sequence, so that hardly any
+/// register has to be saved.
 ///
 /// # Safety
 /// As [`super::record_call`]; no text is NULL, and `own` points to the ids of a sampled span.
@@ -166,7 +166,7 @@ unsafe fn brief_texts(image: &mut Image, call: &Call) -> Option<Counts> {
     tail.entry(Entry::Key, key)?.end([0; 3])
 }
 
-/// Records a call with texts that are new each time, and have no id in `names` and `key`. As [`record_new_call`].
+/// Records a call; its texts without an id in `names` and `key` are new each time. As [`record_new_call`].
 ///
 /// # Safety
 /// As [`super::record_call`]; no text is NULL.
@@ -202,7 +202,7 @@ pub unsafe fn record_travelling_call(
     unsafe { push_at_once(own, names, traits, &image, counts) }
 }
 
-/// Puts those texts of a call into a tail that have no id.
+/// Puts the texts of a call that have no id into a tail.
 ///
 /// # Safety
 /// As [`record_new_call`]; no text is NULL.
@@ -222,8 +222,8 @@ unsafe fn texts<'a>(mut tail: Tail<'a>, call: &Call, names: u64, key_id: u32) ->
     Some(tail)
 }
 
-/// Word 5 and the key's id, 0 for what travels, as the places of the texts tell each by itself. `None` if one has to be looked
-/// up, or is NULL.
+/// Word 5 and the key's id, 0 for what travels, found for each text by its address. `None` if a text has to be looked up,
+/// or is NULL.
 ///
 /// # Safety
 /// As [`record_new_call`].

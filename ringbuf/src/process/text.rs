@@ -13,23 +13,23 @@ use crate::cstring;
 use crate::names::{Hint, Names};
 use crate::shapes::{Call, EMPTY, Ids, Met, Shapes, Size, TEXTS};
 
-/// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
+/// Id of a name that the program declares, valid as long as the process and its forked children live. 0: no room in the
 /// table, or too long; the text then travels in the record. Lock-free, async-signal-safe.
 pub fn declare(text: &[u8]) -> u32 {
     with_memory(NAMES.declared()).intern(&[text], share).unwrap_or(0)
 }
 
-/// The table as far as the segment has memory for its texts.
+/// The table, limited to what the segment has memory for.
 fn with_memory(names: Names<'_, [AtomicU64]>) -> Names<'_, [AtomicU64]> {
     Names { text_words: text_words_with_memory(names.text_words), ..names }
 }
 
-/// As [`declare`], for an endpoint. 0 also for one whose address is longer than any: it travels, and is cut on the way.
+/// As [`declare`], for an endpoint. 0 also if its address is longer than any can be: it travels, and is cut on the way.
 pub fn declare_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
     intern_endpoint(&with_memory(NAMES.declared()), endpoint)
 }
 
-/// Adds an endpoint to the table of names, if whoever decodes it would take it.
+/// Adds an endpoint to the table of names, unless decoders would refuse it.
 fn intern_endpoint(names: &Names<'_, [AtomicU64]>, endpoint: &EndpointParts<'_>) -> u32 {
     if endpoint.ip.len() > MAX_IP_BYTES {
         return 0;
@@ -37,14 +37,14 @@ fn intern_endpoint(names: &Names<'_, [AtomicU64]>, endpoint: &EndpointParts<'_>)
     names.intern(&[&endpoint.fixed(), endpoint.ip, endpoint.name], share).unwrap_or(0)
 }
 
-/// Id of a text that may be another one at the same address the next time; 0 if it is not in the table and there is no
-/// room, or if it comes from a buffer whose text always changes.
+/// Id of a text whose address may hold another text the next time; 0 if it is not in the table and there is no room, or
+/// if it comes from a buffer whose text always changes.
 #[inline]
 pub fn recognise(text: &[u8]) -> u32 {
     recognise_if(text, is_due)
 }
 
-/// As [`recognise`]. `is_due`: whether to look it up though that is most likely in vain.
+/// As [`recognise`]. `is_due`: whether to look the text up although that is most likely in vain.
 #[inline(always)]
 pub(super) fn recognise_if(text: &[u8], is_due: impl Fn() -> bool) -> u32 {
     let names = NAMES.recognised();
@@ -56,7 +56,7 @@ pub(super) fn recognise_if(text: &[u8], is_due: impl Fn() -> bool) -> u32 {
     }
 }
 
-/// Looks a text up that is not known where it lies, and adds it if it is new.
+/// Looks up a text that is not known at its address, and adds it if it is new.
 #[inline(never)]
 pub(super) fn meet(text: &[u8]) -> u32 {
     let address = text.as_ptr().addr();
@@ -74,7 +74,7 @@ pub fn recognise_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
 /// As [`recognise_if`], for an endpoint.
 #[inline(always)]
 pub(super) fn recognise_endpoint_if(endpoint: &EndpointParts<'_>, is_due: impl Fn() -> bool) -> u32 {
-    // The one that changes more often first: it decides alone.
+    // The part that changes more often comes first: without its id the other is not needed.
     let name = recognise_if(endpoint.name, &is_due);
     let ip = if name == 0 { 0 } else { recognise_if(endpoint.ip, &is_due) };
     if ip == 0 {
@@ -100,9 +100,9 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
     id
 }
 
-/// How a call was met before with its texts where they lie now: name, address (never NULL) and name of the endpoint, and key,
-/// compared by content, no further than their ends. Of [`Met::Longer`] [`recognise_longer`] knows more, of [`Met::Never`]
-/// [`super::record_new_call`]. What is new each time [`super::record_travelling_call`] has to record, or what [`Met::New`] names.
+/// How a call whose texts lie where they do now was met before: name, address (never NULL) and name of the endpoint, and key,
+/// compared by content, no further than their ends. For [`Met::Longer`] [`recognise_longer`] knows more, for [`Met::Never`]
+/// [`super::record_new_call`]. Texts that are new each time are for [`super::record_travelling_call`], or as [`Met::New`] says.
 ///
 /// # Safety
 /// The texts end with a 0 and do not change during the call, or are NULL.
@@ -112,7 +112,7 @@ pub unsafe fn recognise_call(call: Call) -> Met {
     unsafe { SHAPES.find(call) }
 }
 
-/// As [`recognise_call`], which says [`Met::Never`]: where calls are kept whose place another one has.
+/// As [`recognise_call`], after that has said [`Met::Never`]: looks where calls are kept whose first place is taken.
 ///
 /// # Safety
 /// As [`recognise_call`].
@@ -121,7 +121,7 @@ pub(super) unsafe fn recognise_call_elsewhere(call: Call) -> Met {
     unsafe { SHAPES.find_elsewhere(call) }
 }
 
-/// Of a call that was met as [`Met::Longer`]: the key's id, if all of its texts go on as they did.
+/// For a call that was met as [`Met::Longer`]: the key's id, if all of its texts go on as they did.
 ///
 /// # Safety
 /// As [`recognise_call`]; no text is NULL.
@@ -132,7 +132,7 @@ pub unsafe fn recognise_longer(call: &Call, ids: Ids) -> Option<u32> {
 }
 
 /// Name and endpoint of a span as a record has them; 0 if one of them finds no room in the table of names, `None` if
-/// [`meet_span`] has to tell. `call`: where its texts lie; the key is not looked at.
+/// [`meet_span`] has to find out. `call`: where its texts lie; the key is not looked at.
 ///
 /// # Safety
 /// As [`recognise_call`]; no text but the key is NULL.
@@ -142,14 +142,14 @@ pub unsafe fn recognise_span(call: Call) -> Option<u64> {
     unsafe { SHAPES.find_short_span(without_key(call)) }
 }
 
-/// Spans are known as calls are: by all of their texts at once.
+/// Spans are recognised as calls are: by all of their texts at once.
 #[inline(always)]
 fn without_key(call: Call) -> Call {
     let [name, ip, service, _] = call.texts;
     Call { texts: [name, ip, service, EMPTY.0.as_ptr()], ..call }
 }
 
-/// As [`recognise_span`], of a span that was never met.
+/// As [`recognise_span`], for a span that was never met.
 ///
 /// # Safety
 /// As [`recognise_span`].
@@ -172,7 +172,8 @@ pub unsafe fn meet_span(call: Call) -> u64 {
     names
 }
 
-/// So that a span is known as a whole the next time. `others`: address and name of its endpoint, and what it has for a key.
+/// Keeps a span, so that it is known as a whole the next time. `others`: address and name of its endpoint, and what stands for
+/// its key.
 fn keep_span(call: &Call, name: u32, others: [&[u8]; TEXTS - 1], names: u64) {
     if STATE.reads_blocks.load(Relaxed) {
         let [ip, service, key] = others.map(recognise);
@@ -180,7 +181,7 @@ fn keep_span(call: &Call, name: u32, others: [&[u8]; TEXTS - 1], names: u64) {
     }
 }
 
-/// As [`recognise_span`], of texts that say how long they are; `None` if [`meet_texts`] has to tell.
+/// As [`recognise_span`], for texts that come with their lengths; `None` if [`meet_texts`] has to find out.
 #[inline(always)]
 pub fn recognise_texts(name: &[u8], endpoint: EndpointParts<'_>) -> Option<u64> {
     let call = Call::of_span([name, endpoint.ip, endpoint.name], endpoint.port)?;
@@ -188,7 +189,7 @@ pub fn recognise_texts(name: &[u8], endpoint: EndpointParts<'_>) -> Option<u64> 
     unsafe { SHAPES.find_short_span(call) }
 }
 
-/// As [`recognise_texts`], of texts that were never met together, lie elsewhere now, or are long.
+/// As [`recognise_texts`], for texts that were never met together, lie elsewhere now, or are long.
 #[inline(never)]
 pub fn meet_texts(name: &[u8], endpoint: &EndpointParts<'_>) -> u64 {
     let texts = [name, endpoint.ip, endpoint.name];
@@ -208,7 +209,7 @@ pub fn meet_texts(name: &[u8], endpoint: &EndpointParts<'_>) -> u64 {
     names
 }
 
-/// As [`recognise_texts`], of texts of any length, which are those of `call`.
+/// As [`recognise_texts`], for texts of any length, which are those of `call`.
 fn recognise_long_texts(call: Call, texts: [&[u8]; TEXTS - 1]) -> Option<u64> {
     // SAFETY: borrowed, so they are there and stay as they are (invariant 17).
     let (names, ids) = unsafe { SHAPES.find_span(call) }?;
@@ -217,7 +218,7 @@ fn recognise_long_texts(call: Call, texts: [&[u8]; TEXTS - 1]) -> Option<u64> {
     texts.into_iter().enumerate().all(goes_on).then_some(names)
 }
 
-/// As [`recognise_call`], of texts of any length. `None` if one is not known where it lies.
+/// As [`recognise_call`], for texts of any length. `None` if one is not known where it lies.
 ///
 /// # Safety
 /// As [`recognise_call`].
@@ -228,7 +229,7 @@ pub(super) unsafe fn recognise_longer_call(call: Call) -> Option<(u64, u32)> {
         .or_else(|| unsafe { recognise_parts(call) })
 }
 
-/// By the ids that the texts had last, where they lie.
+/// Recognises the texts one by one, by the ids that texts at these addresses last had.
 ///
 /// # Safety
 /// As [`recognise_call`].
@@ -256,16 +257,16 @@ unsafe fn recognise_parts(call: Call) -> Option<(u64, u32)> {
     Some((names, key))
 }
 
-/// Texts that are most likely in vain to look for, because the table is full or their place is a buffer, are looked up
-/// once in so many times: what is known, but not where it lies now, is found again soon. A prime, so that this does not
-/// keep step with what the program does again and again.
+/// Texts that are most likely looked up in vain, because the table is full or they come from a buffer, are looked up
+/// once in this many times: a text that is known, but lies elsewhere now, is soon found again. A prime, so that this does
+/// not keep step with what the program does again and again.
 const LOOKED_UP_ONCE_IN: u32 = 1021;
-/// Calls that are not known as a whole, because their texts change, lie elsewhere or found no room, are kept once in so many times:
-/// most of those whose texts lie elsewhere each time never come again.
+/// Calls that are not known as a whole, because their texts change, lie elsewhere or found no room, are kept once in this many
+/// times: most of those whose texts lie elsewhere each time never come again.
 const KEPT_ONCE_IN: u32 = 7;
 
-/// Counts to a bound and begins again. Two threads that count the same time do no harm, but each would wait for the other's
-/// CPU: so most threads have a count of their own.
+/// Counts to a bound and begins again. Two threads that share a count do no harm, but each would wait for the other's
+/// cache line: so most threads have a count of their own.
 struct Turns {
     counts: [Count; Turns::COUNT],
 }
@@ -281,8 +282,8 @@ impl Turns {
         Self { counts: [const { Count(AtomicU32::new(0)) }; Self::COUNT] }
     }
 
-    /// That of the calling thread. This library has no thread-locals, and the CPU's number costs a call in many places; but
-    /// threads have stacks, mostly at distances of a power of two and a little.
+    /// The count of the calling thread. This library has no thread-locals, and in many places the CPU's number costs a call; but
+    /// threads have stacks, mostly at distances of a power of two and a little more.
     #[inline(always)]
     fn own(&self) -> &AtomicU32 {
         const STACK_PART_SHIFT: u32 = 16;
@@ -315,33 +316,33 @@ impl Turns {
     }
 }
 
-/// Of what is most likely in vain.
+/// Counts look-ups that are most likely in vain.
 static LOOKS: Turns = Turns::new();
-/// Of calls that might be kept.
+/// Counts calls that might be kept.
 static KEPT: Turns = Turns::new();
 
-/// Counts a call, unless what is most likely in vain is due: then [`is_due`] will say so.
+/// Counts a call, unless a look-up that is most likely in vain is due: then [`is_due`] will say so.
 #[inline(always)]
 pub(super) fn is_not_due() -> bool {
     LOOKS.pass(LOOKED_UP_ONCE_IN)
 }
 
-/// Whether it is the turn of one of a few calls to be kept though its texts, or where they lie, may be new each time.
+/// Whether it is this call's turn to be kept, though its texts, or where they lie, may be new each time.
 pub(super) fn is_to_be_kept() -> bool {
     KEPT.end(KEPT_ONCE_IN)
 }
 
-/// So that the call is known as a whole the next time. `ids`: of its texts, 0 for those that are new each time.
+/// Keeps a call, so that it is known as a whole the next time. `ids`: of its texts, 0 for those that are new each time.
 pub(super) fn keep_call(call: &Call, ids: [u32; TEXTS], names: u64) {
     SHAPES.keep(call, ids, names, NAMES.text());
 }
 
-/// The texts of a call are longer than was thought: it goes another way the next time.
+/// Notes that the texts of a call are longer than was thought: it takes another path the next time.
 pub(crate) fn set_longer(call: &Call, than: Size) {
     SHAPES.set_longer(call, than);
 }
 
-/// Whether what is most likely in vain is due.
+/// Whether a look-up that is most likely in vain is due.
 #[inline(always)]
 pub(super) fn is_due() -> bool {
     LOOKS.end(LOOKED_UP_ONCE_IN)

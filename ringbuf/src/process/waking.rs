@@ -1,8 +1,8 @@
-//! Waking the consumer: when a ring fills while it sleeps, and once a sleep.
+//! Waking the consumer: when a ring fills while it sleeps, and once per sleep.
 //!
-//! The word by which the consumer says that it sleeps has another value each time it falls asleep. Once a call has ended
-//! a sleep, this process does not call again for the same value: the consumer has yet to reach a CPU, and to call it once
-//! more would only cost the traced program. A call that finds nobody waiting is repeated, for the consumer asks to be
+//! The word by which the consumer says that it sleeps has another value each time it falls asleep. Once a wake-up call has
+//! ended a sleep, this process does not call again for the same value: the consumer has yet to reach a CPU, and another call
+//! would only cost the traced program. A call that finds nobody waiting is repeated, because the consumer asks to be
 //! woken before it begins to wait.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,11 +15,11 @@ use super::record::own_number;
 use super::state::{STATE, control_words, mode, ring_of};
 use crate::layout::{RingMode, control};
 
-/// What a process knows of its consumer's sleep. All of it may be lost between threads: it only saves calls.
+/// What a process knows about its consumer's sleep. Updates may be lost between threads: all of it only saves calls.
 pub(super) struct Waking {
-    /// The sleep that this process has ended last, as the word said it.
+    /// The sleep that this process ended last: the value that the word had.
     ended: AtomicU64,
-    /// High half: that of a sleep; low half: records that found no room meanwhile.
+    /// High half: that of a sleep; low half: how many records found no room during it.
     refused: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl Waking {
         Self { ended: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
-    /// Counts a record that found no room during this sleep; how many did.
+    /// Counts a record that found no room during this sleep; returns how many have.
     fn count_refused(&self, sleep: u64) -> u32 {
         let before = self.refused.load(Relaxed);
         let count = if before >> 32 == sleep >> 32 { (before as u32).saturating_add(1) } else { 1 };
@@ -37,12 +37,12 @@ impl Waking {
     }
 }
 
-/// What is done with each eighth of a ring: wakes a consumer that sleeps and has asked for it, if enough waits for it. One
-/// system call, which neither blocks nor touches errno. A C function, since a sequence ends in it.
+/// What is done at each eighth of a ring: wakes a consumer that sleeps and has asked for it, if enough waits for it. One
+/// system call, which neither blocks nor touches errno. A C function, because a sequence ends with a jump to it.
 #[cold]
 pub(crate) extern "C" fn wake() {
     if mode() == RingMode::Overwrite {
-        // It refuses nothing, by which a full ring would offer itself; and nothing in it waits for a consumer that sleeps.
+        // Such a ring refuses nothing, and so never offers itself as full; and nothing in it waits for a consumer that sleeps.
         return offer_if_unread();
     }
     offer_if_due();
@@ -61,8 +61,8 @@ pub(crate) extern "C" fn wake() {
 }
 
 /// What is done with each record that finds no room. A consumer that sleeps although the ring is full was woken before it
-/// had begun to wait, and a full ring passes no eighth any more that would wake it again: so refusals do, each time that
-/// twice as many came in this sleep.
+/// had begun to wait, and a full ring passes no further eighth that would wake it again. So refusals wake it, each time that
+/// their number in this sleep has doubled.
 #[cold]
 pub(super) fn after_refusal() {
     if sleeping().is_some_and(|(_, sleep)| STATE.waking.count_refused(sleep).is_power_of_two()) {
@@ -71,7 +71,7 @@ pub(super) fn after_refusal() {
     offer_if_unread();
 }
 
-/// The word by which a consumer that sleeps is woken and what it says, if one asks for it.
+/// The word by which a sleeping consumer is woken, and its value, if a consumer asks for that.
 fn sleeping() -> Option<(&'static AtomicU64, u64)> {
     let word = control_words().get(control::SLEEPING)?;
     Some((word, word.load(Relaxed))).filter(|(_, sleep)| *sleep != 0)

@@ -1,7 +1,7 @@
 //! Saved segments: what the rings of programs held at one moment, in a file that needs neither the programs nor their
 //! machine to be read. Version 1. All words little-endian.
 //!
-//! A file is a row of sections, each of which can be found and checked without the others:
+//! A file is a sequence of sections, each of which can be found and checked without the others:
 //! ```text
 //!  0  magic "BLKSAVED"     8  kind u32, bytes of content u32     16  checksum u64 of bytes 8..16 and the content
 //! 24  content, then zeros up to a multiple of eight
@@ -18,7 +18,7 @@
 //! 7 end       number of sections from the program's on, this one included, u64
 //! ```
 //! A section of kind 1 begins a program; there may be several in a file. A reader takes what it can check and says how
-//! much it could not. Kinds that it does not know it skips.
+//! much it could not check. It skips kinds that it does not know.
 
 mod raw;
 mod read;

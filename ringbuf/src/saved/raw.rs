@@ -1,4 +1,4 @@
-//! A copy of the memory of a segment, as `cp /proc/PID/fd/N` makes one; perhaps cut, perhaps spoilt.
+//! A copy of the memory of a segment, as `cp /proc/PID/fd/N` makes one; perhaps cut short, perhaps damaged.
 
 use blkin_record::{GRAIN_BYTES, MAX_GRAINS, POSITION_MASK, Stamp};
 
@@ -10,7 +10,7 @@ use crate::layout::{
 };
 use crate::ring::Head;
 
-/// Bytes of the name that a program says in its header.
+/// Bytes of the program's name in its header.
 const NAME_BYTES: usize = 16;
 
 /// Bytes of a ring, as far as the file has them, and its size in grains.
@@ -20,7 +20,7 @@ struct Grains<'a> {
     cookie: u32,
 }
 
-/// The rings in the copy, and whether it is cut; `None` when it is none.
+/// The rings in the copy, and whether it is cut short; `None` when the file is not such a copy.
 pub(super) fn read(file: &[u8]) -> Option<(Saved, bool)> {
     let at = |index: usize| word(file, index).unwrap_or(0);
     if at(header::MAGIC) != SEGMENT_MAGIC {
@@ -74,11 +74,11 @@ fn ring(number: u32, header: Vec<u64>, grains: &Grains<'_>, overwrites: bool) ->
         return None;
     }
     let used = head.grains_since(oldest);
-    // The record that is just being written may stand beyond head.
+    // The record that is just being written may lie beyond head.
     let beyond = newest.map_or(0, |end| end.wrapping_sub(head.position()) & POSITION_MASK);
     let is_behind = (MAX_GRAINS as u64 + 1..=POSITION_MASK / 2).contains(&beyond);
     let is_sound = overwrites && used <= grains.count && !is_behind;
-    // Of a ring that is drained, and of one whose header is spoilt, everything that its stamps vouch for.
+    // From a ring that is drained, and from one whose header is damaged: everything that its stamps vouch for.
     let end = newest.filter(|_| !is_sound).unwrap_or(head.position());
     let length = if is_sound { used } else { grains.count.min(end) };
     Some(SavedSlot {

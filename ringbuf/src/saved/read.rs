@@ -1,4 +1,4 @@
-//! Reading: whatever can be checked, of whatever file.
+//! Reading: whatever can be checked, in whatever file.
 
 use super::raw;
 use super::section::{Section, Sections, kind, word, words};
@@ -25,17 +25,17 @@ pub struct Reading {
     pub missing_sections: u64,
     /// Programs whose rings are written in another version of the format, or of records; they were not read.
     pub of_other_versions: u64,
-    /// Programs behind whose rings no end stands, because that is damaged.
+    /// Programs whose rings no end section follows, because it is damaged.
     pub unfinished: u64,
-    /// The file ends before what it holds does.
+    /// The file ends before its content does.
     pub is_cut: bool,
-    /// Bytes of the section in whose midst it ends; they were not used.
+    /// Bytes of the section in the middle of which it ends; they were not used.
     pub cut_bytes: u64,
     /// It is a copy of a program's memory, and nothing in it has a checksum.
     pub is_raw: bool,
 }
 
-/// Reads a saved segment, or a copy of the segment of a program. Never fails: a file of anything else holds no program.
+/// Reads a saved segment, or a copy of the segment of a program. Never fails: a file of any other kind holds no program.
 /// Takes about as much memory as the file is long.
 pub fn read(file: &[u8]) -> Reading {
     if let Some((saved, is_cut)) = raw::read(file) {
@@ -54,7 +54,7 @@ pub fn read(file: &[u8]) -> Reading {
                 None => reading.skipped_sections += 1,
             },
             (None, _) => {
-                // Its program's section is damaged: what it is of shows itself all the same.
+                // The section of its program is damaged: this one still shows what it holds.
                 let mut unknown = Assembly { sections: 1, ..Assembly::of(Identity::default()) };
                 unknown.add(section, &mut reading);
                 program = Some(unknown);
@@ -76,7 +76,7 @@ pub fn read(file: &[u8]) -> Reading {
 }
 
 impl Reading {
-    /// Takes a program whose end is not where it should be.
+    /// Takes a program whose end section is not where it should be.
     fn give_up(&mut self, program: Option<Assembly>) {
         self.unfinished += u64::from(program.is_some());
         program.into_iter().for_each(|program| self.keep(program));
@@ -96,7 +96,7 @@ struct Assembly {
     saved: Saved,
     sections: u64,
     is_complete: bool,
-    /// What its sections hold may mean anything, but for the end.
+    /// Its sections may mean anything, except for the end.
     is_of_another_version: bool,
 }
 
@@ -106,7 +106,7 @@ impl Assembly {
         Self { saved, sections: 1, is_complete: false, is_of_another_version: false }
     }
 
-    /// What a program's first section begins; `None` when that makes no sense.
+    /// Begins a program from the content of its first section; `None` when that makes no sense.
     fn begun(content: &[u8]) -> Option<Self> {
         let is_read = word(content, 0)? == VERSION && blkin_record::is_read(word(content, 1)?);
         if is_read {

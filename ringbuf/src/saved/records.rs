@@ -35,18 +35,18 @@ impl SavedTime {
 pub struct SavedRecord<'a> {
     /// Number of its ring.
     pub slot: u32,
-    /// When.
+    /// When it was written.
     pub time: SavedTime,
-    /// What.
+    /// The record itself.
     pub record: Record<'a>,
 }
 
 /// What saved rings hold, in annotations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Read.
+    /// Annotations that were read.
     pub read: u64,
-    /// Committed, but spoilt.
+    /// Committed, but damaged.
     pub invalid: u64,
     /// Reserved and not committed when the ring was copied, or in a part of the file that is lost.
     pub missing: u64,
@@ -99,9 +99,9 @@ impl Saved {
         self.slots = slots;
     }
 
-    /// Whether what has one anchor of its clock has times. `CLOCK_MONOTONIC` has one rate everywhere; for a time stamp
-    /// counter the machine that this runs on gives another anchor, unless its rate says that it is not the one of the
-    /// rings.
+    /// Returns whether rings with only one anchor of their clock have times. `CLOCK_MONOTONIC` runs at one rate everywhere;
+    /// for a time stamp counter the machine that this runs on gives another anchor, unless the rate shows that its counter is
+    /// not that of the rings.
     pub fn adopt_clock_of_this_boot(&mut self) -> bool {
         if self.clock == Some(ClockKind::Monotonic) {
             return true;
@@ -133,7 +133,7 @@ impl Saved {
     }
 }
 
-/// Ticks of the time stamp counter a second, measured for 20 ms.
+/// Ticks of the time stamp counter per second, measured for 20 ms.
 fn local_rate(first: Anchor) -> f64 {
     std::thread::sleep(std::time::Duration::from_millis(20));
     let second = Anchor::now(ClockKind::Tsc);
@@ -196,7 +196,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Walks over a run grain by grain where there is a hole, record by record where there is none.
+    /// Walks over a run: grain by grain in a hole, record by record elsewhere.
     fn run(&mut self, run: &Run, each: &mut impl FnMut(SavedRecord<'_>)) {
         let mut at = 0;
         while let Some(grains) = self.next_head(run, &mut at) {
@@ -216,7 +216,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Moves `at` to the next grain with the true stamp of a record's head, and says how long that record is.
+    /// Moves `at` to the next grain with the true stamp of a record's head, and returns how long that record is.
     fn next_head(&self, run: &Run, at: &mut usize) -> Option<usize> {
         loop {
             let stamp = Stamp(word(run.raw.get(*at..)?, 0)?);

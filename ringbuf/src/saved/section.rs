@@ -1,9 +1,9 @@
-//! Sections: written one by one, found one by one, whatever stands between them.
+//! Sections: written one by one, and found one by one, whatever lies between them.
 
 /// What every section begins with.
 pub(super) const MAGIC: [u8; 8] = *b"BLKSAVED";
 const HEADER_BYTES: usize = 24;
-/// No section is longer: so much is looked at, at most, before one is judged.
+/// No section is longer: at most this much is looked at before a section is judged.
 const MAX_CONTENT_BYTES: usize = 128 << 10;
 
 /// What a section holds.
@@ -39,7 +39,7 @@ pub(super) fn append(out: &mut Vec<u8>, kind: u32, content: &[u8]) {
 pub const END_BYTES: usize = HEADER_BYTES + 8;
 
 /// Whether a file that ends with these bytes, [`END_BYTES`] of them, ends with all of a program's rings, and was not cut in
-/// their midst.
+/// the middle of them.
 pub fn ends_whole(tail: &[u8]) -> bool {
     first(tail).is_some_and(|(section, bytes)| section.kind == kind::END && bytes == tail.len())
 }
@@ -48,12 +48,12 @@ pub fn ends_whole(tail: &[u8]) -> bool {
 pub(super) struct Sections<'a> {
     rest: &'a [u8],
     pub(super) damaged_bytes: u64,
-    /// Nothing that can be read stands behind the damage that was met last.
+    /// Nothing that can be read follows the damage that was met last.
     pub(super) ends_damaged: bool,
-    /// Bytes of the section in whose midst the file ends.
+    /// Bytes of the section in the middle of which the file ends.
     pub(super) cut_bytes: u64,
-    /// Bytes that may still be looked at in vain: a file of nothing but beginnings must not cost a look at all that
-    /// follows for each of them.
+    /// Bytes that may still be looked at in vain: in a file of nothing but beginnings of sections, each of them must not cost
+    /// a look at all that follows.
     budget: u64,
 }
 
@@ -115,18 +115,18 @@ fn is_cut(bytes: &[u8]) -> bool {
     bytes[..magic] == MAGIC[..magic] && length.is_none_or(is_longer)
 }
 
-/// A word of bytes, if they are so long.
+/// A word of `bytes`, if they are long enough.
 pub(super) fn word(bytes: &[u8], index: usize) -> Option<u64> {
     let (word, _) = bytes.get(index.checked_mul(8)?..)?.split_first_chunk::<8>()?;
     Some(u64::from_le_bytes(*word))
 }
 
-/// All words of bytes.
+/// All words of `bytes`.
 pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// 64-bit FNV-1a: finds damage, is no defence against an attacker.
+/// 64-bit FNV-1a: finds damage, but is no defence against an attacker.
 fn checksum(parts: &[&[u8]]) -> u64 {
     parts.iter().flat_map(|part| part.iter()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -3,7 +3,7 @@
 use super::section::{append, kind};
 use super::{Saved, SavedSlot, VERSION};
 
-/// Grains go in portions of this size, so that damage spoils no more.
+/// Grains go in portions of this size, so that damage spoils no more than one of them.
 const PORTION_BYTES: usize = 64 << 10;
 
 /// Appends one program's rings to a file.

@@ -1,4 +1,4 @@
-//! What is looked for, and how it was met before.
+//! A call that is looked for, and how it was met before.
 
 use std::sync::atomic::AtomicU64;
 
@@ -15,20 +15,20 @@ pub(super) const ADDRESS: usize = 1;
 pub struct Call {
     /// Never NULL: the address; the others may be.
     pub texts: [*const u8; TEXTS],
-    /// The endpoint itself, which is not looked at: where a call is looked for shall not wait for what the endpoint says.
+    /// The endpoint itself, which is not read: the search for a call shall not wait for the endpoint's content.
     pub endpoint: *const u8,
     /// Port of the endpoint.
     pub port: u16,
 }
 
-/// In place of the key of a span whose texts do not end with a 0: their lengths are to be the same too. No program has a text
-/// that lies there, nor behind the end of a page.
+/// Stands for the key of a span whose texts do not end with a 0, together with their lengths, which must be the same too. No
+/// program has a text at such an address, and none of these addresses is near the end of a page.
 const MEASURED: usize = 1 << (usize::BITS - 1);
 const LENGTH_BITS: u32 = 9;
 const _: () = assert!(MAX_INTERNED_BYTES < 1 << LENGTH_BITS);
 
 impl Call {
-    /// A span's, without a key: its name, and the endpoint's address and name. `None` if one of them is too long to have an id.
+    /// A span, without a key: its name, and the endpoint's address and name. `None` if one of them is too long to have an id.
     #[inline(always)]
     pub(crate) fn of_span(texts: [&[u8]; TEXTS - 1], port: u16) -> Option<Call> {
         let [name, ip, service] = texts;
@@ -47,13 +47,13 @@ impl Call {
     }
 }
 
-/// From where a block may be compared to find `text`, if it is not the last of its page.
+/// From where a block may be compared to find `text`, unless the block would reach into the next page.
 #[inline(always)]
 fn start(text: &[u8]) -> *const u8 {
     if text.is_empty() { EMPTY.0.as_ptr() } else { text.as_ptr() }
 }
 
-/// A text that says nothing. A block, so that it lies in one page.
+/// An empty text. A block, so that it lies in one page.
 #[repr(align(16))]
 pub(crate) struct Empty(pub(crate) [u8; BLOCK]);
 
@@ -64,19 +64,19 @@ pub(crate) static EMPTY: Empty = Empty([0; BLOCK]);
 pub enum Met {
     /// With all of its texts: word 5 of its records, and the key's id.
     Whole(u64, u32),
-    /// With texts that begin so, one of which at least is longer than what was compared: word 5 of its records, and what
-    /// [`crate::process::recognise_longer`] needs to tell.
+    /// With texts that begin as these do, at least one of which is longer than what was compared: word 5 of its records, and
+    /// what [`crate::process::recognise_longer`] needs to decide.
     Longer(u64, Ids),
-    /// With other texts at some of the places; these have no id here.
+    /// With other texts at some of the addresses; these texts have no id here.
     InPart(u64, u32),
-    /// With other texts at all of the places, none of which was long. Then none is NULL.
+    /// With other texts at all of the addresses, none of which was long. None is NULL then.
     New(Size),
     /// Not at all.
     Never,
 }
 
-/// Ids of the texts of a call, sixteen bits each, the first one lowest; the highest of these says that the text is longer than a
-/// block.
+/// Ids of the texts of a call, sixteen bits each, the first one lowest; the highest of the sixteen says that the text is longer
+/// than a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids(pub u64);
 
@@ -88,7 +88,7 @@ impl Ids {
         (id as u64 | if is_long { Self::LONG } else { 0 }) << (Self::BITS * number as u32)
     }
 
-    /// Of the text `number`.
+    /// Id of the text `number`.
     pub(crate) fn id(self, number: usize) -> usize {
         (self.0 >> (Self::BITS * number as u32) & (Self::LONG - 1)) as usize
     }
@@ -98,13 +98,13 @@ impl Ids {
         self.0 & Self::of(number, 0, true) != 0
     }
 
-    /// Of the key.
+    /// Id of the key.
     #[inline(always)]
     pub(crate) fn key(self) -> u32 {
         self.id(TEXTS - 1) as u32
     }
 
-    /// Whether the texts that are longer than a block are these ones, all of which begin so.
+    /// Whether the texts that are longer than a block are these ones, given that all texts begin as these do.
     ///
     /// # Safety
     /// The texts that are long are C strings that do not change during the call.

@@ -11,17 +11,17 @@ use super::call::{ADDRESS, Call, Ids, Met, Size, TEXTS};
 use crate::cstring::BLOCK;
 use crate::layout::NAMES_TEXT_WORDS;
 
-/// In the word with the port.
+/// Bits in the word with the port: which texts travel.
 pub(super) const TRAVELS: u32 = 0xf << 20;
-/// There too.
+/// Bits there too: which texts are longer than a block.
 pub(super) const LONGER: u32 = 0xf << 16;
-/// There too: all texts travel, and none was longer than [`crate::image::Brief`] can be, as far as is known.
+/// A bit there too: all texts travel, and none was longer than [`crate::image::Brief`] can be, as far as is known.
 pub(super) const BRIEF: u32 = 1 << 24;
-/// There too, never without the other: none was longer than its cells.
+/// A bit there too, never set without [`BRIEF`]: no text was longer than its cells.
 pub(super) const CELLS: u32 = 1 << 25;
 
-/// A call; a line for what is looked at first, and two for the beginnings of its texts. A power of two apart, so that it is found
-/// by a shift.
+/// A call: one cache line for what is looked at first, and two for the beginnings of its texts. Entries are a power of two apart,
+/// so that a shift finds them.
 #[repr(C, align(256))]
 pub(super) struct Entry {
     version: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct Entry {
     blocks: Blocks,
 }
 
-/// The first bytes of each text, the 0 at its end included if it has one, and ones in what lies behind.
+/// The first bytes of each text, with the 0 at its end if it has one; `behind` has ones for the bytes after that.
 #[repr(C, align(64))]
 struct Blocks {
     bytes: [[AtomicU64; 2]; TEXTS],
@@ -46,14 +46,14 @@ const _: () = assert!(size_of::<Entry>() == 256 && NAMES_TEXT_WORDS as u64 <= Id
 
 /// What is known of the texts of a call that is to be kept.
 pub(super) struct Known<'a> {
-    /// 0 for one that is new each time.
+    /// 0 for a text that is new each time.
     pub(super) ids: [u32; TEXTS],
     /// The texts of the table of names.
     pub(super) table: &'a [AtomicU64],
 }
 
 impl Known<'_> {
-    /// A word of what the table has of a text that has an id: its length, and then its bytes.
+    /// A word of what the table has of a text with an id: its length, and then its bytes.
     fn word(&self, number: usize, at: usize) -> u64 {
         self.table.get(self.ids[number] as usize + at).map_or(0, |word| word.load(Relaxed))
     }
@@ -76,14 +76,14 @@ impl Blocks {
         }
     }
 
-    /// Whatever stands there.
+    /// Makes any text match.
     fn set_any(&self, number: usize) {
         self.behind[number].iter().for_each(|word| word.store(u64::MAX, Relaxed));
     }
 
-    /// `words`: those of the text, of which `length` bytes count, and an end of so many zeros.
+    /// `words`: those of the text, of which `length` bytes count; `end`: how many zeros end it.
     fn set(&self, number: usize, words: [u64; 2], length: usize, end: usize) {
-        // All ones but for the text and its end.
+        // All ones except for the text and its end.
         let behind = u128::MAX.checked_shl(8 * (length + end) as u32).unwrap_or(0);
         let text = u128::from(words[0]) | u128::from(words[1]) << 64;
         let text = text & u128::MAX.checked_shr(8 * (BLOCK - length.min(BLOCK)) as u32).unwrap_or(0);
@@ -107,9 +107,9 @@ impl Entry {
     }
 
     /// Whether the texts lie where the entry says. Nothing but comparisons and the jumps that they decide, as below: both
-    /// are most of what a legacy call costs. The endpoint's address comes first, for it is never NULL, and an entry has
-    /// it last: where it is equal no other is NULL either. Whoever stored an address saw that a block that begins there
-    /// ends in the same page.
+    /// are most of what a legacy call costs. The endpoint's address comes first, because it is never NULL, and an entry gets
+    /// it last: where it is equal, no other one is NULL either. Whoever stored an address had seen that a block that begins
+    /// there ends in the same page.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn lies_at(&self, texts: &[*const u8; TEXTS]) -> bool {
@@ -134,7 +134,7 @@ impl Entry {
         true
     }
 
-    /// Never: see the module.
+    /// Never here: see the module's comment.
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) fn lies_at(&self, _: &[*const u8; TEXTS]) -> bool {
         false
@@ -167,7 +167,7 @@ impl Entry {
         all == 0xffff
     }
 
-    /// Ones where a text's block is as the entry says of the text `NUMBER`, and behind its end.
+    /// Ones where a text's block equals that of the entry's text `NUMBER`, and behind that text's end.
     ///
     /// # Safety
     /// From the text a block may be read.
@@ -192,7 +192,7 @@ impl Entry {
         equal
     }
 
-    /// Those of `equal` where that is so.
+    /// The ones of `equal`, where the text `NUMBER` has ones too.
     ///
     /// # Safety
     /// As [`Entry::begins_at`].
@@ -209,7 +209,7 @@ impl Entry {
         equal
     }
 
-    /// Never: see the module.
+    /// Never here: see the module's comment.
     ///
     /// # Safety
     /// None is needed.
@@ -218,7 +218,7 @@ impl Entry {
         false
     }
 
-    /// Word 5, what stands beside the port, and the version that has both.
+    /// Word 5, the word with the port, and the version to which both belong.
     ///
     /// # Safety
     /// As [`Shapes::find`](super::Shapes::find); the texts lie where the entry says, or said a moment ago.
@@ -233,7 +233,7 @@ impl Entry {
         self.is_still(version).then_some(found)
     }
 
-    /// Whether all that was loaded before is of this version.
+    /// Whether all that was loaded before belongs to this version.
     #[inline(always)]
     pub(super) fn is_still(&self, version: u64) -> bool {
         fence(Acquire);
@@ -249,7 +249,7 @@ impl Entry {
         if !self.lies_at(&call.texts) {
             return Met::Never;
         }
-        // Before the version: it says nothing that must agree with the rest, but how the call is best recorded.
+        // Before the version: these marks need not agree with the rest, they only say how the call is best recorded.
         let marks = self.port_and_key.load(Acquire) as u32;
         if marks & BRIEF != 0 {
             return Met::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
@@ -291,12 +291,12 @@ impl Entry {
         self.texts[ADDRESS].load(Relaxed) == 0
     }
 
-    /// Whether the call lies where this one did.
+    /// Whether the call's texts lie where those of the entry do.
     pub(super) fn is_of(&self, call: &Call) -> bool {
         self.texts.iter().zip(call.texts).all(|(kept, text)| kept.load(Relaxed) == text.addr() as u64)
     }
 
-    /// Puts a call here, unless another one is being written: by another thread, or by this one in the call that a signal
+    /// Puts a call here, unless another one is being written: by another thread, or by this thread, in the call that a signal
     /// interrupted.
     pub(super) fn write(&self, call: &Call, known: &Known<'_>, names: u64) {
         let version = self.version.load(Relaxed);
@@ -326,7 +326,7 @@ impl Entry {
         // Release: who finds this address finds no NULL among the others.
         self.texts[ADDRESS].store(call.texts[ADDRESS].addr() as u64, Release);
         let key = u64::from(known.ids[TEXTS - 1]);
-        // Whether they are brief is found out when they are copied.
+        // Whether they are brief shows when they are copied.
         let brief = if travels == 0xf { u64::from(BRIEF | CELLS) } else { 0 };
         self.port_and_key.store(
             u64::from(call.port)

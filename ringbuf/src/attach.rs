@@ -36,7 +36,7 @@ pub enum AttachError {
     #[error("the {0} has an impossible size of {1} bytes")]
     Size(&'static str, i64),
     /// A segment of another version.
-    #[error("the segment has layout version {layout} and record version {record}, this consumerd reads {LAYOUT_VERSION} and {oldest} to {own}", oldest = blkin_record::OLDEST_VERSION, own = blkin_record::VERSION)]
+    #[error("the segment has layout version {layout} and record version {record}; this consumerd reads layout version {LAYOUT_VERSION} and record versions {oldest} to {own}", oldest = blkin_record::OLDEST_VERSION, own = blkin_record::VERSION)]
     Version {
         /// Version of the layout.
         layout: u64,

@@ -1,4 +1,4 @@
-//! What the library tells people: one line on standard error, each kind at most once a process.
+//! What the library tells people: one line on standard error, each kind at most once per process.
 
 use std::fmt::{self, Write};
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ impl Once {
         Once(AtomicBool::new(false))
     }
 
-    /// Writes `blkin: ` and the message to standard error, whole, the first time. Async-signal-safe; a standard error that
+    /// Writes `blkin: ` and the message to standard error, whole, the first time. Async-signal-safe. A standard error that
     /// is closed or full, that nobody reads any more, or that is something else by now, is ignored.
     pub(crate) fn say(&self, message: fmt::Arguments<'_>) {
         if self.0.swap(true, Ordering::Relaxed) {
@@ -54,15 +54,15 @@ fn put(line: &[u8]) {
 
 /// Where lines for people go.
 enum Place {
-    /// As to the journal of systemd.
+    /// As that of systemd's journal.
     Socket,
     /// A terminal, a pipe or a log.
     File,
 }
 
-/// What is open there, if that is for people. A program that closed its standard error gets that number for whatever it
-/// opens next, and a line in that would be damage: a disk, a connection to another machine, an eventfd, or a file that it
-/// reads too; a log it only writes.
+/// What is open there, if lines for people may go to it. In a program that closed its standard error, whatever it opens next
+/// gets that number, and a line there would be damage: in a disk, a connection to another machine, an eventfd, or a file that
+/// it reads too; a log it only writes.
 fn place(fd: BorrowedFd<'_>) -> Option<Place> {
     let stat = fstat(fd).ok()?;
     let is_for_people = match FileType::from_raw_mode(stat.st_mode) {
@@ -75,11 +75,11 @@ fn place(fd: BorrowedFd<'_>) -> Option<Place> {
     is_for_people.then_some(Place::File)
 }
 
-/// Names of the sockets by which systemd's journals take standard errors begin so.
+/// How the names begin of the sockets by which systemd's journals take standard errors.
 const JOURNAL: &[u8] = b"/run/systemd/journal";
 
-/// Whether a socket is one of a pair, as whoever started the program may have made it, or goes to a journal. One with a name
-/// on either side is that of a service: the program has called it, or is it.
+/// Whether a socket is one of a pair, as whoever started the program may have made it, or leads to a journal. A socket with a
+/// name on either side is that of a service: the program has called the service, or is the service.
 fn is_log(fd: BorrowedFd<'_>, journal: &[u8]) -> bool {
     const NAMELESS: usize = size_of::<libc::sa_family_t>();
     let length = |address: &SocketAddrAny| address.addr_len() as usize;
@@ -101,31 +101,31 @@ fn is_log(fd: BorrowedFd<'_>, journal: &[u8]) -> bool {
     }
 }
 
-/// Consoles, serial lines and those of terminal emulators, by the kernel's list of devices (admin-guide/devices.txt). Not the
-/// emulator's own side (`/dev/ptmx`): what is written there is what somebody types, into a shell for one.
+/// Consoles, serial lines and the lines of terminal emulators, by the kernel's list of devices (admin-guide/devices.txt). Not
+/// the emulator's own side (`/dev/ptmx`): what is written there counts as typed, for example into a shell.
 fn is_terminal(major: u32, minor: u32) -> bool {
     matches!((major, minor), (4 | 136..=143 | 204 | 229, _) | (5, 0 | 1))
 }
 
-/// A pipe that is full, or a terminal that was stopped, would hold the program up for as long as it is.
+/// Whether a line can be written now: a full pipe, or a stopped terminal, would hold the program up.
 fn takes_at_once(fd: BorrowedFd<'_>) -> bool {
     const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut ready = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
     poll(&mut ready, Some(&AT_ONCE)) == Ok(1) && ready[0].revents().contains(PollFlags::OUT)
 }
 
-/// Why a system call failed. `Errno` itself would have libc say it in memory of the allocator: a handler may have
-/// interrupted that, and a program that has no memory left would end there.
+/// Why a system call failed. `Errno` itself would have libc describe it in allocated memory: a signal handler may have
+/// interrupted the allocator, and a program that has no memory left would end there.
 pub(crate) struct Reason(pub(crate) Errno);
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self.0 {
             Errno::ACCESS => "permission denied",
-            Errno::AGAIN => "more memory than may be locked",
+            Errno::AGAIN => "over the limit of locked memory",
             Errno::FBIG => "larger than a file may be",
-            // Mostly of the seal against writers to come (`F_SEAL_FUTURE_WRITE`).
-            Errno::INVAL => "not known to this kernel, but to Linux from 5.1 on",
+            // Mostly from the seal against future writers (`F_SEAL_FUTURE_WRITE`).
+            Errno::INVAL => "not supported by this kernel: Linux 5.1 or later is needed",
             Errno::MFILE => "too many open files",
             Errno::NFILE => "too many open files in the system",
             Errno::NOMEM => "out of memory",

@@ -1,6 +1,6 @@
-//! What the environment says. It is read when the library is loaded, which a program mostly is before it has threads, and by
-//! `blkin_init()`, of which the program knows when it is called. The first record may come at any time, and so while another
-//! thread changes a variable: that may give back the memory in which all of them are looked for.
+//! What the environment says. It is read when the library is loaded, mostly before the program has threads, and by
+//! `blkin_init()`, which the program calls when it chooses. The first record may come at any time, even while another thread
+//! changes a variable: that may free the memory in which all variables are looked for.
 
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::AtomicBool;
@@ -18,7 +18,7 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
-/// A variable, and what it said when it was read. Outside what fork wipes.
+/// A variable, and its value when it was read. Outside the memory that fork wipes.
 struct Variable {
     name: &'static CStr,
     kept: KeptText,
@@ -29,8 +29,8 @@ impl Variable {
         Variable { name, kept: KeptText::none() }
     }
 
-    /// Without a lock or an allocation; programs that run with another's privileges see none. One that is gone by now keeps what
-    /// it said: daemons that clear their environment, as nginx does before its workers run, mean to change nothing here.
+    /// Without a lock or an allocation; programs that run with another's privileges see no value. A variable that is gone by now
+    /// keeps its value: daemons that clear their environment, as nginx does before its workers run, mean to change nothing here.
     fn read(&self) {
         // SAFETY: `name` is a C string; secure_getenv has no other precondition than that no thread changes the
         // environment at the same time (see `read`) (invariant 14).
@@ -42,7 +42,7 @@ impl Variable {
         self.kept.keep(unsafe { CStr::from_ptr(value) }.to_bytes());
     }
 
-    /// Calls with what it said. One that is empty counts as not set.
+    /// Calls `body` with its value. An empty one counts as not set.
     fn with<T>(&self, body: impl FnOnce(Option<&[u8]>) -> T) -> T {
         self.kept.with(|text| body(Some(text).filter(|text| !text.is_empty())))
     }
@@ -60,7 +60,7 @@ static RATE: Variable = Variable::new(c"RATE");
 
 static IS_READ: AtomicBool = AtomicBool::new(false);
 
-/// Reads all of them. Whoever calls this promises for the program that none of its threads changes the environment now.
+/// Reads all variables. The caller promises, for the program, that none of its threads changes the environment now.
 pub(crate) fn read() {
     for variable in [&OFF, &SOCKET, &RING_BYTES, &PRODUCER, &STRINGS, &WAKE, &MODE, &BLKIN_RATE, &RATE] {
         variable.read();
@@ -68,7 +68,7 @@ pub(crate) fn read() {
     IS_READ.store(true, Release);
 }
 
-/// Reads them for whoever records before this library's constructor has run, as a constructor of the program may.
+/// Reads them for a caller that records before this library's constructor has run, as a constructor of the program may.
 pub(crate) fn read_if_unread() {
     if !IS_READ.load(Acquire) {
         read();
@@ -83,22 +83,22 @@ extern "C" fn read_at_load() {
 
 #[cfg(not(miri))]
 #[used]
-// SAFETY: the section holds pointers to functions that the linker calls once, at the start; arguments that it passes are not
-// looked at (invariant 14).
+// SAFETY: the section holds pointers to functions that the linker calls once, at the start; the arguments that it passes are
+// not looked at (invariant 14).
 #[unsafe(link_section = ".init_array")]
 static READ_AT_LOAD: extern "C" fn() = read_at_load;
 
-/// BLKIN_OFF is set to anything but 0.
+/// Whether BLKIN_OFF is set to anything but 0.
 pub(crate) fn is_off() -> bool {
     OFF.with(|value| value.is_some_and(|value| value != b"0"))
 }
 
-/// Calls with the path of the socket at which consumerd listens.
+/// Calls `body` with the path of the socket at which consumerd listens.
 pub(crate) fn with_socket<T>(body: impl FnOnce(&[u8]) -> T) -> T {
     SOCKET.with(|path| body(path.unwrap_or(DEFAULT_SOCKET)))
 }
 
-/// BLKIN_RING_BYTES; `None` for the default, also (said once) if that is no possible size.
+/// BLKIN_RING_BYTES; `None` for the default, also (reported once) if the value is not a possible size.
 pub(crate) fn ring_bytes() -> Option<usize> {
     static BAD: Once = Once::new();
     RING_BYTES.with(|value| {
@@ -113,7 +113,7 @@ pub(crate) fn ring_bytes() -> Option<usize> {
     })
 }
 
-/// BLKIN_PRODUCER: portable, or rseq where it can be; the default is the latter.
+/// BLKIN_PRODUCER: portable, or rseq where that is possible, which is the default there.
 pub(crate) fn producer(can_rseq: bool) -> ProducerKind {
     static BAD: Once = Once::new();
     let best = if can_rseq { ProducerKind::Rseq } else { ProducerKind::Portable };
@@ -122,17 +122,17 @@ pub(crate) fn producer(can_rseq: bool) -> ProducerKind {
         Some(b"portable") => ProducerKind::Portable,
         Some(b"rseq") if can_rseq => best,
         Some(b"rseq") => {
-            BAD.say(format_args!("BLKIN_PRODUCER=rseq cannot be here; using portable"));
+            BAD.say(format_args!("BLKIN_PRODUCER=rseq is not possible here; using portable"));
             best
         }
         Some(_) => {
-            BAD.say(format_args!("BLKIN_PRODUCER must be rseq or portable; choosing by itself"));
+            BAD.say(format_args!("BLKIN_PRODUCER must be rseq or portable; choosing automatically"));
             best
         }
     })
 }
 
-/// BLKIN_STRINGS: bytes, or blocks where they can be read; `default` if it says neither. Whether blocks are.
+/// Whether strings are read in blocks. BLKIN_STRINGS: bytes, or blocks where they can be read; `default` if it says neither.
 pub(crate) fn reads_blocks(default: bool) -> bool {
     static BAD: Once = Once::new();
     STRINGS.with(|value| match value {
@@ -140,7 +140,7 @@ pub(crate) fn reads_blocks(default: bool) -> bool {
         Some(b"bytes") => false,
         Some(b"blocks") if cstring::HAS_BLOCKS => true,
         Some(_) => {
-            BAD.say(format_args!("BLKIN_STRINGS must be bytes, or on x86-64 blocks; choosing by itself"));
+            BAD.say(format_args!("BLKIN_STRINGS must be bytes, or on x86-64 blocks; choosing automatically"));
             default
         }
     })
@@ -151,7 +151,7 @@ pub(crate) fn may_wake() -> bool {
     WAKE.with(|value| value != Some(b"0"))
 }
 
-/// BLKIN_MODE: discard, which is the default (said once if it is anything else), or overwrite.
+/// BLKIN_MODE: discard, which is the default (reported once if it is anything else), or overwrite.
 pub(crate) fn mode() -> RingMode {
     static BAD: Once = Once::new();
     MODE.with(|value| match value {
@@ -164,7 +164,7 @@ pub(crate) fn mode() -> RingMode {
     })
 }
 
-/// BLKIN_RATE, else RATE: one of how many roots is traced. 0, negative or not a number trace all and say so once.
+/// BLKIN_RATE, or else RATE: one in this many roots is traced. 0, negative or not a number traces all, and is reported once.
 pub(crate) fn rate() -> u64 {
     static BAD: Once = Once::new();
     let of = |variable: &Variable| {
@@ -173,7 +173,7 @@ pub(crate) fn rate() -> u64 {
             let number = text.and_then(|text| text.trim().parse::<u64>().ok()).filter(|rate| *rate > 0);
             number.unwrap_or_else(|| {
                 let name = variable.name.to_str().unwrap_or_default();
-                BAD.say(format_args!("{name} must be a whole number from 1 on; tracing every request"));
+                BAD.say(format_args!("{name} must be a whole number, 1 or more; tracing every request"));
                 1
             })
         };

@@ -226,12 +226,12 @@ filtered_and_heard() {
 # left_and_heard: the program reports records that were lost because its first call never ended.
 left_and_heard() {
     with BLKIN_SOCKET=/nonexistent "$work/surroundings" first-call-left 2>&1 |
-        grep '5 annotations of this program were not recorded: its first call did not come to an end'
+        grep '5 annotations of this program were not recorded: its first call was never completed'
 }
 # old_and_heard: the message says that the kernel is too old.
 old_and_heard() {
     with BLKIN_SOCKET=/nonexistent "$work/surroundings" old-kernel 2>&1 |
-        grep 'cannot create shared memory (not known to this kernel, but to Linux from 5.1 on)'
+        grep 'cannot create shared memory (not supported by this kernel: Linux 5.1 or later is needed)'
 }
 # privileged: a set-user-ID program ignores the variables that its caller has set.
 privileged() {

@@ -1,4 +1,4 @@
-//! Who reads the segment: it is offered while nobody does, and at the end what nobody collected is named.
+//! Who reads the segment: it is offered while nobody does, and at exit the annotations that nobody collected are reported.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -16,7 +16,7 @@ use crate::ring::Head;
 use crate::say::Once;
 use crate::settings;
 
-/// Offers the segment while nobody is attached, at most once a second; to one that refuses it, every ten seconds.
+/// Offers the segment while nobody is attached, at most once a second; to a consumer that refuses it, every ten seconds.
 #[cold]
 pub(super) fn offer_if_due() {
     if is_attached() {
@@ -38,13 +38,13 @@ pub(super) fn offer_if_due() {
     let _ = offer_now();
 }
 
-/// For how long nothing is read before whoever has the program attached is taken for gone, and between offers from then
-/// on: it may live, and have no room for more of this program.
+/// How long nothing is read before the attached consumer is taken for gone, and the pause between offers from then on:
+/// the consumer may be alive, and have no room for more of this program.
 const GONE_AFTER_SECONDS: u64 = 2;
 const GONE_PAUSE_SECONDS: u64 = 10;
 
-/// As [`offer_if_due`], where a record found no room, or a flight recorder goes on. A consumer that was killed has left its mark in
-/// the control page, and where the next one may not look for programs (`scan = false`) it would wait for this one's end.
+/// As [`offer_if_due`], when a record found no room, or a flight recorder goes on. A consumer that was killed has left its mark
+/// in the control page; the next one, where it may not look for programs (`scan = false`), would wait for this program's end.
 #[cold]
 pub(super) fn offer_if_unread() {
     if !is_attached() {
@@ -52,7 +52,7 @@ pub(super) fn offer_if_unread() {
     }
     let beat = control_words().get(control::BEAT).map_or(0, |beat| beat.load(Relaxed));
     if beat == 0 && mode() == RingMode::Overwrite {
-        // Whoever has it does not show that it lives.
+        // The consumer does not show whether it is alive.
         return;
     }
     let now = coarse_seconds().max(1);
@@ -73,12 +73,12 @@ pub(super) fn offer_if_unread() {
     }
 }
 
-/// Why whoever was offered the segment last does not read it.
+/// Why the consumer to which the segment was last offered does not read it.
 fn unread() -> Option<Unread> {
     control_words().get(control::UNREAD).and_then(|word| Unread::from_word(word.load(Relaxed)))
 }
 
-/// Says, while the program runs, that it runs untraced.
+/// Reports, while the program runs, that it runs untraced.
 fn say_unread(unread: Unread) {
     static UNREAD: Once = Once::new();
     with_socket(|socket| {
@@ -86,7 +86,7 @@ fn say_unread(unread: Unread) {
     });
 }
 
-/// What follows the name of a consumer that refuses.
+/// What a message says about a consumer that refuses, after its name.
 fn because(unread: Unread) -> &'static str {
     match unread {
         Unread::Version => "cannot read what this version of the library writes (run `blkin doctor`)",
@@ -111,19 +111,19 @@ fn is_set(word: usize) -> bool {
     control_words().get(word).is_some_and(|word| word.load(Acquire) != 0)
 }
 
-/// Run by the dynamic linker (or libc's exit in a static program) at exit: a program that nobody reads offers itself once
-/// more, and names the annotations that nobody will ever read. Where a consumer reads it, nothing happens.
+/// Run at exit by the dynamic linker (or by libc's exit in a static program): a program that nobody reads offers itself once
+/// more, and reports the annotations that nobody will ever read. If a consumer reads it, nothing happens.
 extern "C" fn tell_at_exit() {
     static NOT_COLLECTED: Once = Once::new();
     match STATE.hot.phase.load(Acquire) {
         FAILED => return tell_what_had_no_segment("there was no shared memory"),
-        // Left by a handler's `siglongjmp`, or with its thread; or it is under way.
-        STARTING => return tell_what_had_no_segment("its first call did not come to an end"),
+        // The start was left by a signal handler's `siglongjmp`, or ended with its thread; or it is under way.
+        STARTING => return tell_what_had_no_segment("its first call was never completed"),
         phase if !is_ready(phase) => return,
         _ => {}
     }
     let unread = if is_attached() { None } else { unread() };
-    // Whoever cannot read it will not do so now; who had no room may have some.
+    // A consumer that cannot read this version will not do so now; one that had no room may have some.
     let nobody = match unread {
         None if is_held() => return,
         None => match offer_now() {
@@ -136,11 +136,11 @@ extern "C" fn tell_at_exit() {
         None => is_unanswered(),
         Some(unread) => unread == Unread::NoRoom && offer_now().is_ok(),
     };
-    let unless = if may_be_taken { ", unless they are now" } else { "" };
-    // Who left in order has shipped what it took, or said itself what it could not; who was killed has not.
+    let unless = if may_be_taken { ", unless consumerd collects them now" } else { "" };
+    // A consumer that left in order has shipped what it took, or reported itself what it could not; one that was killed has not.
     let records =
         records_behind(if is_attached() { control::SETTLED_RECORDS } else { control::TAIL_RECORDS });
-    // Whoever has read the rings has told of these too.
+    // A consumer that has read the rings has reported these too.
     let refused = if is_attached() || !is_untouched() { 0 } else { refused() };
     let all = records.wrapping_add(refused);
     if all == 0 {
@@ -159,7 +159,7 @@ extern "C" fn tell_at_exit() {
     });
 }
 
-/// There never was a segment, and why: nobody else can know of what was recorded.
+/// Reports that there never was a segment, and why: nobody else can know of these annotations.
 fn tell_what_had_no_segment(why: &str) {
     static NOT_RECORDED: Once = Once::new();
     let all = STATE.attempted.load(Relaxed);
@@ -173,29 +173,30 @@ fn words_for(annotations: u64) -> (&'static str, &'static str) {
     if annotations == 1 { ("annotation", "was") } else { ("annotations", "were") }
 }
 
-/// Why an offer fails with this error, in words before and behind the path of the socket.
+/// Why an offer fails with this error, in words before and after the path of the socket.
 fn nobody_at(error: Errno) -> [&'static str; 2] {
     match error {
         Errno::ACCESS => ["consumerd's socket ", " is closed to this user"],
-        // Of a filter of system calls, or a unit that has no such sockets.
+        // From a filter of system calls, or a unit that forbids such sockets.
         Errno::PERM | Errno::AFNOSUPPORT | Errno::NOSYS => ["this program may not open a socket to ", ""],
-        // Closed with all others, as daemons do; consumerd finds the memory itself, where it may look for programs.
+        // Closed together with all others, as daemons do; consumerd finds the memory itself, where it may look for programs.
         Errno::BADF => ["this program has closed the descriptors that it would offer to ", ""],
         Errno::MFILE | Errno::NFILE => ["this program had no descriptor left to reach ", ""],
-        // Such as `control.sock` beside consumerd's own.
-        Errno::PROTOTYPE => ["another socket than that for programs is at ", ": set BLKIN_SOCKET"],
+        // For example `control.sock` beside consumerd's own socket.
+        Errno::PROTOTYPE => ["", " is not the socket for programs: set BLKIN_SOCKET"],
         _ => ["no consumerd answers at ", ""],
     }
 }
 
-/// Calls with the path of the socket, for people to read.
+/// Calls `call` with the path of the socket, as text for a message.
 fn with_socket(call: impl FnOnce(&str)) {
     settings::with_socket(|path| call(std::str::from_utf8(path).unwrap_or("BLKIN_SOCKET")));
 }
 
 /// Whether a consumer reads the rings, or is about to. One that was killed has left its mark in the control page, but not
-/// its lock; one that has just taken the program has the lock, but has neither left its mark nor read anything. Nor has one
-/// that came and went while the rings were empty, and keeps the lock until it has shipped what it has of others.
+/// its lock. One that has just taken the program holds the lock, but has neither left its mark nor read anything. One that
+/// came and went while the rings were empty has read nothing either, and keeps the lock until it has shipped what it has
+/// of other programs.
 fn is_held() -> bool {
     match CONTROL.still_open().and_then(is_locked) {
         Some(true) => is_attached() || is_untouched() && !is_set(control::LEFT),
@@ -204,14 +205,14 @@ fn is_held() -> bool {
     }
 }
 
-/// Whether an offer was sent that no consumer has answered: it waits where it was sent to, also when this program does
-/// not get there any more, as from a chroot.
+/// Whether an offer was sent that no consumer has answered: it waits at the socket, even if this program can no longer
+/// reach that, for example from a chroot.
 fn is_unanswered() -> bool {
     STATE.is_offered.load(Relaxed) && !is_attached() && !is_set(control::LEFT)
 }
 
-/// Whether somebody has the lock by which consumers keep others from a program; `None` if it cannot be asked for. A consumer
-/// that wants it just while this looks tries again.
+/// Whether somebody holds the lock by which consumers keep others from a program; `None` if that cannot be asked. A consumer
+/// that wants the lock just while this looks tries again.
 fn is_locked(control: BorrowedFd<'_>) -> Option<bool> {
     match flock(control, FlockOperation::NonBlockingLockShared) {
         Ok(()) => flock(control, FlockOperation::Unlock).ok().map(|()| false),
@@ -225,7 +226,7 @@ fn is_untouched() -> bool {
     (0..STATE.slots.load(Relaxed)).all(|slot| line_word(slot, control::TAIL_RECORDS) == 0)
 }
 
-/// Records of all rings behind those that a word of their lines counts.
+/// Records of all rings after those that the given word of each line counts.
 fn records_behind(word: usize) -> u64 {
     let behind = |slot: usize| {
         let head = Head(words()[layout::slot_header(slot) + slot::HEAD].load(Relaxed));
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(told(Errno::MFILE), "this program had no descriptor left to reach /s");
         assert_eq!(
             told(Errno::PROTOTYPE),
-            "another socket than that for programs is at /s: set BLKIN_SOCKET"
+            "/s is not the socket for programs: set BLKIN_SOCKET"
         );
         for nobody in [Errno::NOENT, Errno::CONNREFUSED] {
             assert_eq!(told(nobody), "no consumerd answers at /s");

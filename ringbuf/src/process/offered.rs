@@ -270,10 +270,7 @@ mod tests {
         }
         assert_eq!(told(Errno::BADF), "this program has closed the descriptors that it would offer to /s");
         assert_eq!(told(Errno::MFILE), "this program had no descriptor left to reach /s");
-        assert_eq!(
-            told(Errno::PROTOTYPE),
-            "/s is not the socket for programs: set BLKIN_SOCKET"
-        );
+        assert_eq!(told(Errno::PROTOTYPE), "/s is not the socket for programs: set BLKIN_SOCKET");
         for nobody in [Errno::NOENT, Errno::CONNREFUSED] {
             assert_eq!(told(nobody), "no consumerd answers at /s");
         }

@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection in which another lies that lingers, with what its other side, which is given too, does not read.
+    /// A connection that contains another one, which lingers with data that its other side, also returned, does not read.
     fn connection_with_a_lingering_one() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut lingering = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

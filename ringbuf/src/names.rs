@@ -387,7 +387,7 @@ mod tests {
         let (names, hints) = (table(&index, &text), Hints::new());
         let stable = b"stable";
         let known = names.intern_from(&hints, stable.as_ptr() as usize, stable, nobody).unwrap();
-        // Two places that share a hint would take turns in it.
+        // Two addresses that share a hint would take turns in it.
         let hint = |text: &[u8]| std::ptr::from_ref(hints.entry(text.as_ptr() as usize).0);
         let mut buffers = [*b"text 00"; 2];
         let buffer = buffers.iter_mut().find(|buffer| hint(*buffer) != hint(stable)).unwrap();

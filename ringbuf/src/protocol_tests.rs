@@ -25,7 +25,7 @@ use loom::sync::{Arc, atomic::AtomicU64};
 #[cfg(loom)]
 type Shared = LoomWords;
 
-/// loom's atomics behind the same door.
+/// loom's atomics behind the same interface.
 #[cfg(loom)]
 struct LoomWords(Vec<AtomicU64>);
 
@@ -149,13 +149,13 @@ fn draft(span: u64, value: Option<&[u8]>) -> Draft<'_> {
     }
 }
 
-/// As programs do with records that they have put together before.
+/// Pushes a record that was put together beforehand, as programs do.
 fn push_put_together(memory: &Memory, draft: &Draft<'_>) -> Result<bool, Refused> {
     let tail = tail_of(draft);
     memory.ring().push_tail(&draft.head_words(), &tail, || 0)
 }
 
-/// What stands in each continuation grain behind its stamp.
+/// The contents of each continuation grain behind its stamp.
 fn tail_of(draft: &Draft<'_>) -> Vec<[u64; TAIL_WORDS]> {
     let mut words = vec![0; draft.grains() * GRAIN_WORDS];
     draft.write(0, 0, COOKIE, 0, |index, word| words[index] = word);

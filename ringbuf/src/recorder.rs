@@ -226,11 +226,11 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
     const NOW: Anchor =
         Anchor { raw: 30_000, monotonic_ns: 110 * SECOND, realtime_ns: 1_700_000_000 * SECOND };
-    /// Of a counter of a thousand ticks a second.
+    /// The counter has a thousand ticks a second.
     const OPENED: Anchor =
         Anchor { raw: 29_000, monotonic_ns: 109 * SECOND, realtime_ns: NOW.realtime_ns - SECOND };
 
-    /// That of a program, ten seconds ago, by clocks that went so many seconds slow then.
+    /// The anchor of a program, ten seconds ago, by clocks that were slow by so many seconds then.
     fn begun(monotonic: i64, realtime: i64) -> Anchor {
         let ago = |now_ns: i64, slow: i64| now_ns - (10 + slow) * SECOND;
         Anchor {

@@ -301,7 +301,7 @@ mod tests {
         assert!(!is_there());
     }
 
-    /// Whether a page that is to be populated is there afterwards.
+    /// Whether a page that was to be populated is there afterwards.
     fn populates(is_there: impl Fn(&Uncancelled) -> bool) -> bool {
         let fd = sized_memfd(c"blkin-test-populate", layout::PAGE_BYTES).expect("a memfd");
         let mapped =

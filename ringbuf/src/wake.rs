@@ -117,7 +117,7 @@ mod tests {
         (ControlPage::new(Arc::new(ours)), theirs)
     }
 
-    /// What a program does; says whether somebody waited.
+    /// Wakes as a program does; returns whether somebody waited.
     fn wake_as_program(theirs: &Mapping) -> bool {
         let word = &theirs.words()[control::SLEEPING];
         let low_half = word.as_ptr().cast::<u32>();

@@ -1,4 +1,4 @@
-//! Events in cells: each text as it was, nothing of what lies behind it, and another way for those that are too long.
+//! Events in cells: each text is recorded as it was, with nothing of what lies behind it; texts that are too long go another way.
 
 mod guarded;
 mod own;
@@ -30,13 +30,13 @@ impl Program {
         Program { attachment: own::attach(), pages: std::array::from_fn(|_| GuardedPage::new()) }
     }
 
-    /// Records an event and gives back what is in the rings then.
+    /// Records an event and returns what is in the rings then.
     fn record(&mut self, texts: &Texts, key_after: usize) -> Vec<u8> {
         let after = [CELL_BYTES, CELL_BYTES, CELL_BYTES, key_after];
         let at: [_; 4] =
             std::array::from_fn(|number| string(&self.pages[number], &texts[number], after[number]));
         let place = Place { ip: at[1], port: 6800, service: at[2] };
-        // SAFETY: three words; strings with an end, of whose first block each lies in one page.
+        // SAFETY: three words; strings with an end, whose first blocks each lie in one page.
         unsafe { process::record_in_cells([7, 8, 9].as_ptr(), &raw const place, at) };
         let mut raw = Vec::new();
         for slot in 0..self.attachment.slots() {
@@ -67,7 +67,7 @@ fn text(letter: &str, length: usize) -> String {
     letter.repeat(length)
 }
 
-/// All of a cell behind its text.
+/// Whether the rest of a text's cells is zero.
 fn is_zero_behind(raw: &[u8], at: usize, cells: usize, text: &str) -> bool {
     raw[at + text.len()..at + cells * CELL_BYTES].iter().all(|byte| *byte == 0)
 }
@@ -102,13 +102,13 @@ fn texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them() {
             );
         }
     }
-    // The first one makes the ring, some find one that ends, and one in a thousand is looked up.
+    // The first event makes the ring, some find a ring that ends, and one in a thousand is looked up.
     let by_sequence = own::is_by_sequence(&program.attachment);
     assert!(!by_sequence || in_cells > fitting * 9 / 10, "{in_cells} of {fitting}");
     let counters = program.attachment.counters();
     assert_eq!((counters.attempted, counters.committed), (800, 800));
 
-    // A text with a second cell that would lie over the end of its page.
+    // A text whose second cell would lie across the end of its page.
     for after in 0..CELL_BYTES {
         let texts = [text("n", 3), text("1", 3), text("s", 3), text("k", 20)];
         let raw = program.record(&texts, after);
@@ -118,7 +118,7 @@ fn texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them() {
     }
 }
 
-/// Elsewhere there is one way, and an emulator starts no program again.
+/// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn so_they_are_by_every_way_of_writing() {

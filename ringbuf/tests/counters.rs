@@ -11,7 +11,7 @@ use blkin_ringbuf::process::{Short, Status, declare, declare_endpoint, init, rec
 
 const LOOKS: usize = 20_000;
 
-/// Ends the writer's loop also where a figure is wrong: the threads of a scope are waited for.
+/// Ends the writer's loop even if a figure is wrong: the scope waits for its threads.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -20,11 +20,11 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// What found no room, if the rest adds up to it. Where a drain met the writer in the midst of a record, that counts as stalled
-/// until the next one.
+/// What found no room, after a check that the other figures agree with it. If a drain met the writer in the middle of a record,
+/// losses count as stalled until the next drain.
 fn lost_when_adding_up(attachment: &Attachment, drained: u64) -> u64 {
     let (counters, pending) = attachment.counters_and_pending();
-    // The one writer may have been stopped between an attempt and its loss, where these are two steps.
+    // The only writer may have been stopped between counting an attempt and its loss, where these are two steps.
     assert!(counters.attempted - (counters.committed + counters.lost()) <= 1, "{counters:?}");
     assert_eq!(counters.committed, drained + pending);
     counters.lost()
@@ -47,7 +47,7 @@ fn figures_add_up_while_a_program_records() {
         });
         let _ends = Ends(&goes_on);
         let (mut drained, mut raw) = (0, Vec::new());
-        // On a busy machine a thread begins late.
+        // On a busy machine the writer's thread may begin late.
         while lost_when_adding_up(&attachment, drained) == 0 {}
         for _ in 0..LOOKS {
             for slot in 0..attachment.slots() {

@@ -1,4 +1,4 @@
-//! Threads on different CPUs write different rings, also where the C library registers no areas that say where they are.
+//! Threads on different CPUs write different rings, even where the C library registers no rseq areas.
 
 mod own;
 
@@ -21,7 +21,7 @@ fn without_areas_each_cpu_has_a_ring_of_its_own() {
     assert!(status.success());
 }
 
-/// Moves this thread from CPU to CPU, and looks at which rings it has written.
+/// Moves this thread from CPU to CPU, and checks which rings it has written.
 fn check_rings() {
     assert_eq!(init(), Status::Tracing);
     let program = own::attach();
@@ -29,7 +29,7 @@ fn check_rings() {
     let mut written = 0;
     let mut has_written = vec![false; program.slots()];
     for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
-        // There are as many rings as CPUs, and their numbers may be larger.
+        // A CPU's number may be larger than the number of rings.
         if std::mem::replace(&mut has_written[cpu % program.slots()], true) {
             continue;
         }

@@ -1,6 +1,6 @@
-//! A program on a machine whose kernel does not trust the time stamp counter reads CLOCK_MONOTONIC. Such a machine is made by
-//! laying another list of clock sources over the kernel's, in a mount namespace of the program's own. Without a
-//! counter to distrust there is nothing to see.
+//! A program on a machine whose kernel does not trust the time stamp counter reads CLOCK_MONOTONIC. The test simulates such a
+//! machine by mounting another list of clock sources over the kernel's, in a mount namespace of the program's own. Without a
+//! counter to distrust it shows nothing.
 
 #![cfg(all(target_arch = "x86_64", not(blkin_portable)))]
 
@@ -13,7 +13,7 @@ use blkin_ringbuf::ClockKind;
 use blkin_ringbuf::process::{Status, init};
 
 const AVAILABLE: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-/// Set in the namespace.
+/// Set for the test inside the namespace.
 const INSIDE: &str = "BLKIN_TEST_INSIDE";
 
 /// Whether such namespaces can be made here.
@@ -28,7 +28,7 @@ fn a_program_reads_the_clock_that_the_kernel_trusts_and_its_children_need_not_as
         return reads_monotonic();
     }
     if !has_namespaces() {
-        let _ = writeln!(std::io::stderr(), "not shown: this needs root, and namespaces of mounts");
+        let _ = writeln!(std::io::stderr(), "not shown: this needs root, and mount namespaces");
         return;
     }
     let list = tempfile::NamedTempFile::new().expect("a file");
@@ -51,7 +51,7 @@ fn a_program_reads_the_clock_that_the_kernel_trusts_and_its_children_need_not_as
 fn reads_monotonic() {
     assert_eq!(init(), Status::Tracing);
     assert_eq!(own::attach().info().clock, ClockKind::Monotonic);
-    // What the kernel says from here on is not asked for.
+    // The kernel is not asked again, so its own list does not matter from here on.
     assert!(Command::new("umount").arg(AVAILABLE).status().expect("it starts").success());
     own::in_forked_child(|| {
         assert_eq!(init(), Status::Tracing);

@@ -13,7 +13,7 @@ fn an_address_that_is_longer_than_any_is_cut_and_spoils_no_record() {
     for length in [MAX_IP_BYTES, MAX_IP_BYTES + 1, 100, 250, 300] {
         let host = "h".repeat(length);
         let endpoint = EndpointParts { ip: host.as_bytes(), port: 6800, name: b"service" };
-        // Twice: as it is met, and known.
+        // Twice: when it is met, and when it is known.
         for id in [process::recognise_endpoint(&endpoint), process::recognise_endpoint(&endpoint)] {
             assert_eq!(id != 0, length <= MAX_IP_BYTES, "{length}");
         }

@@ -1,4 +1,4 @@
-//! A ring that is full goes on waking a consumer that sleeps.
+//! A full ring keeps waking a consumer that sleeps.
 
 mod own;
 
@@ -28,7 +28,7 @@ fn annotate() {
     });
 }
 
-/// A consumer that waits, on another CPU than the producer if there are two, each time that it is sent what for.
+/// A consumer on another CPU than the producer's, if there are two. It waits once for each ticket that it is sent.
 struct Sleeper {
     waiter: Arc<Waiter>,
     begin: Sender<u32>,
@@ -54,7 +54,7 @@ impl Sleeper {
         self.begin.send(self.waiter.ticket()).expect("it waits");
     }
 
-    /// How the wait ended while the producer annotated on, at most so often.
+    /// How the wait ended while the producer made at most this many annotations.
     fn end(&self, annotations: usize) -> Option<Result<Woken, Errno>> {
         (0..annotations).find_map(|_| {
             annotate();
@@ -63,8 +63,8 @@ impl Sleeper {
     }
 }
 
-/// A wake that comes before its consumer waits is lost, and no eighth of the ring follows that would repeat it; one that
-/// ended the wait is made once, until the consumer says that it sleeps again.
+/// A wake-up that comes before its consumer waits is lost, and a full ring passes no further eighth that would repeat it. A
+/// wake-up that ended the wait is not repeated until the consumer says that it sleeps again.
 #[test]
 fn a_consumer_that_waits_beside_a_full_ring_is_woken_once_a_sleep() {
     assert_eq!(init(), Status::Tracing);
@@ -82,7 +82,7 @@ fn a_consumer_that_waits_beside_a_full_ring_is_woken_once_a_sleep() {
     sleeper.begin();
     assert_eq!(sleeper.end(ENOUGH), Some(Ok(Woken::ByProgram)), "though the first calls met nobody");
     sleeper.begin();
-    assert_eq!(sleeper.end(100_000), None, "it has not slept anew");
+    assert_eq!(sleeper.end(100_000), None, "it has not gone to sleep again");
     sleeper.waiter.call();
     assert_eq!(sleeper.ends.recv(), Ok(Ok(Woken::Called)));
     page.set_sleeping(true);

@@ -1,5 +1,5 @@
-//! Saved segments of version 1 are kept under version control, and a decoder that shares no code with ours reads them.
-//! `BLKIN_BLESS=1 cargo test -p blkin-ringbuf --test golden` writes them anew, for a new version of the format only.
+//! Golden files of saved segments of version 1, also read by a decoder that shares no code with ours.
+//! `BLKIN_BLESS=1 cargo test -p blkin-ringbuf --test golden` rewrites them, for a new version of the format only.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use blkin_ringbuf::ClockKind;
 use blkin_ringbuf::saved::{self, Identity, Reading, Run, Saved, SavedSlot, SavedTime};
 
 const COOKIE: u32 = 0x1_5a5a;
-/// So that the second of three records lies where positions begin anew.
+/// Makes the second of three records lie across the wrap-around of positions.
 const HEAD: u64 = (1 << 36) - 3;
 
 fn draft<'a>(span: u64, payload: Payload<'a>, key: Source<&'a [u8]>) -> Draft<'a> {
@@ -64,7 +64,7 @@ fn program() -> Saved {
         clock: Some(ClockKind::Tsc),
         anchors: vec![(1000, 1_700_000_000_000_000_000), (5000, 1_700_000_000_000_002_000)],
         header,
-        // In words: how long, then the text.
+        // In words: the length, then the text.
         names: vec![0, 7, word(b"request\0"), 0, 6, word(b"queued\0\0")],
         slots: vec![SavedSlot {
             number: 3,
@@ -90,7 +90,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// With records of version 2. Those of version 1 differ in nothing else.
+/// With records of version 2. The file with records of version 1 does not differ in anything else.
 const NOW: &str = "saved-v1-records-v2";
 const BEFORE: &str = "saved-v1";
 

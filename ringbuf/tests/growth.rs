@@ -1,4 +1,4 @@
-//! The ring of a forked child gets memory as it is written in its first lap, and no record is lost or spoilt for it.
+//! In its first lap, the ring of a forked child gets memory as it is written, and no record is lost or damaged by that.
 
 mod own;
 
@@ -11,7 +11,7 @@ use blkin_ringbuf::process::{self, Short, Status, init};
 use rustix::fs::fstat;
 
 const IDS: [u64; 3] = [7, 8, 9];
-/// What a ring is given at a time.
+/// How much memory a ring is given at a time.
 const PART_BYTES: u64 = 64 << 10;
 /// More than one lap, in records of one to five grains.
 const RECORDS: usize = 12_000;
@@ -31,12 +31,12 @@ impl Program {
         program
     }
 
-    /// What the segment takes of the machine's memory.
+    /// How much of the machine's memory the segment takes.
     fn resident_bytes(&self) -> u64 {
         fstat(&self.segment).expect("it is open").st_blocks as u64 * 512 - self.before_bytes
     }
 
-    /// Records an integer or, for all but each third one, a string of up to 200 bytes.
+    /// Records an integer or, in two of three cases, a string of up to 200 bytes.
     fn record(&self, number: usize) {
         let (name, key) = (process::declare(b"name"), process::declare(b"key"));
         let names = names_word(name, process::declare(b"endpoint"));
@@ -47,7 +47,7 @@ impl Program {
         }
     }
 
-    /// By how many bytes were written into each ring.
+    /// `written`: how many bytes were written into each ring.
     fn check_memory(&self, written: &[u64]) {
         if !own::is_by_sequence(&self.attachment) {
             return;
@@ -58,7 +58,7 @@ impl Program {
         assert!(self.resident_bytes() <= most, "{} > {most}", self.resident_bytes());
     }
 
-    /// Takes out what was recorded: of each ring how many grains, and all values.
+    /// Drains what was recorded: returns the grains of each ring, and all values.
     fn drain(&mut self) -> (Vec<u64>, Vec<String>) {
         let cookie = self.attachment.info().cookie;
         let (mut grains, mut values) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ fn records_more_than_a_lap() {
         let (grains, mut values) = program.drain();
         written.iter_mut().zip(grains).for_each(|(written, grains)| *written += grains * GRAIN_BYTES as u64);
         let mut expected: Vec<_> = (first..first + 50).map(expected).collect();
-        // The thread may have gone from one ring to another.
+        // The thread may have moved from one ring to another.
         values.sort();
         expected.sort();
         assert_eq!(values, expected);

@@ -1,4 +1,4 @@
-//! A program that holds the lock of its files for as long as it likes: it writes from memory of which a page never comes.
+//! A program that holds the lock of its files for as long as it likes: it writes from memory of which one page never comes.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,13 +12,13 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::pwrite;
 use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, userfaultfd};
 
-/// UFFDIO_API and UFFDIO_REGISTER with their arguments: the only version, of no features; and for pages that are missing.
+/// UFFDIO_API and UFFDIO_REGISTER with their arguments: the only version, without features; and the mode for missing pages.
 const API: (libc::Ioctl, [u64; 3]) = (0xc018_aa3f_u32 as libc::Ioctl, [0xaa, 0, 0]);
 const REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
 const MISSING: u64 = 1;
 
-/// A page that nobody gives until the file is closed, which tells of everybody who waits for it. None if this user may not
-/// make the kernel wait.
+/// A page that nobody supplies until the file is closed; the file reports everybody who waits for the page. `None` if this user
+/// may not make the kernel wait.
 fn page_that_never_comes() -> Option<(&'static [u8], std::fs::File)> {
     // SAFETY: no preconditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
@@ -26,7 +26,7 @@ fn page_that_never_comes() -> Option<(&'static [u8], std::fs::File)> {
     // SAFETY: a new mapping of its own.
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
     let page = page.expect("a page");
-    // SAFETY: only the page that is registered below, of which nobody else knows, waits for what is done with the descriptor.
+    // SAFETY: only the page that is registered below waits for what is done with the descriptor, and nobody else knows that page.
     let faults = unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) }.ok()?;
     let (api, mut version) = API;
     // SAFETY: the kernel writes the three words.
@@ -48,7 +48,7 @@ fn control_page() -> OwnedFd {
 #[test]
 fn a_program_that_is_just_writing_its_control_page_is_told_without_waiting_for_it() {
     let Some((never, mut faults)) = page_that_never_comes() else {
-        let _ = writeln!(std::io::stderr(), "not shown: no page faults may be handled here");
+        let _ = writeln!(std::io::stderr(), "not shown: this user may not handle page faults (userfaultfd)");
         return;
     };
     let control = control_page();

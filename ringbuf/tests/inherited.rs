@@ -1,5 +1,5 @@
-//! What `blkin set` says of a process holds for the children that it forks, from their first call on: many a child of a daemon that
-//! forks for each connection has ended before a consumer answers it.
+//! What `blkin set` has said about a process holds for the children that it forks, from their first call on: many a child of a
+//! daemon that forks for each connection has ended before a consumer answers it.
 
 mod own;
 
@@ -18,7 +18,7 @@ fn own_page() -> ControlPage {
     ControlPage::open(&own::own_memfd(CONTROL_NAME)).expect("a true control page")
 }
 
-/// As who asks the gate first.
+/// Records as callers do that ask the gate first.
 fn record_if_on(level: u8) {
     let names = names_word(declare(b"name"), declare(b"endpoint"));
     if is_on(level) {
@@ -55,7 +55,7 @@ fn a_forked_child_begins_as_its_parent_is_set() {
         assert_eq!(own::attach().counters().committed, 1);
         assert!(samples_root());
     });
-    // What a consumer then says of the child is said of it alone.
+    // What a consumer then says to the child holds for the child alone.
     own::in_forked_child(|| {
         assert_eq!(init(), Status::Tracing);
         own_page().block_levels(0xff);
@@ -64,7 +64,7 @@ fn a_forked_child_begins_as_its_parent_is_set() {
     assert!(is_on(WARNING));
 }
 
-/// Elsewhere there is one way, and an emulator starts no program again.
+/// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn so_it_does_by_every_way_of_recording() {

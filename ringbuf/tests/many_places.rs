@@ -8,13 +8,13 @@ use blkin_ringbuf::process::{
     self, Call, Met, Place, Said, Short, Size, Status, init, recognise_call, recognise_longer,
 };
 
-/// More than there are hints, and than half of the places for calls.
+/// More than there are hints, and more than half of the first places for calls.
 const PLACES: usize = 600;
-/// Which of them have to make way for others is known by then.
+/// After this many rounds it is settled which calls have to make way for others.
 const ROUNDS: usize = 40;
 const EVENT: Said = Said::Short(Short::Event);
 
-/// A text in a buffer of its own, none of which crosses a page.
+/// A buffer for one text, which crosses no page.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Buffer([u8; 64]);
@@ -33,7 +33,7 @@ impl Buffer {
 /// Name, address and service, and key of a call.
 type Texts = [Buffer; 4];
 
-/// Of four places one has short texts, one a long key, one another key each time, and one other texts altogether.
+/// Of every four places one has short texts, one a long key, one another key each time, and one all texts new each time.
 fn say(texts: &mut Texts, number: usize, round: usize) {
     let of_all = if number % 4 == 3 { round } else { 0 };
     let of_key = if number % 4 == 2 { round } else { of_all };
@@ -46,7 +46,7 @@ fn say(texts: &mut Texts, number: usize, round: usize) {
     texts.iter_mut().zip(all).for_each(|(buffer, text)| buffer.say(&text));
 }
 
-/// As `blkin_record` does. Whether it was known as a whole where all look first.
+/// Records as `blkin_record` does. Returns whether the call was known as a whole in its first place.
 fn record(texts: &Texts, number: usize) -> bool {
     let texts = texts.each_ref().map(|text| text.0.as_ptr());
     let place = Place { ip: texts[1], port: 6800, service: texts[2] };
@@ -58,7 +58,7 @@ fn record(texts: &Texts, number: usize) -> bool {
     let is_done = match met {
         // SAFETY: three words.
         Met::Whole(names, key) => unsafe { process::record_known(ids, names, key, EVENT, 4) }.is_some(),
-        // SAFETY: as above, and strings that were met so.
+        // SAFETY: as above, and strings that were met as such.
         Met::Longer(names, text_ids) => unsafe { recognise_longer(&call, text_ids) }.is_some_and(|key| {
             // SAFETY: as above.
             unsafe { process::record_known(ids, names, key, EVENT, 4) }.is_some()
@@ -94,7 +94,7 @@ fn check(program: &Attachment, record: &Record<'_>, places: &[Texts]) {
     }
 }
 
-/// One call from each place. How many were known where all look first.
+/// One call from each place. Returns how many were known in their first places.
 fn round(program: &mut Attachment, places: &[Texts]) -> usize {
     let known = places.iter().enumerate().filter(|(number, texts)| record(texts, *number)).count();
     let mut raw = Vec::new();
@@ -125,7 +125,7 @@ fn calls_from_many_places_are_mostly_known_and_say_what_they_say() {
     assert!(!may_know || known > PLACES / 2, "{known} of {PLACES}");
 }
 
-/// Elsewhere there is one way, and an emulator starts no program again.
+/// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn so_they_are_by_every_way_of_writing() {

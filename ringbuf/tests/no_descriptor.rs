@@ -1,5 +1,5 @@
-//! A program that has no descriptor left at its first record is traced from the `init` on that finds some, and what it lost
-//! before is counted.
+//! A program that has no descriptor left at its first record is traced from the first `init` that finds some, and what it lost
+//! before that is counted.
 
 mod own;
 

@@ -1,4 +1,4 @@
-//! A record that finds no room is one attempt and one loss, whatever it is, and takes nothing from those that find some.
+//! A record of any kind that finds no room is one attempt and one loss, and takes nothing from records that find room.
 
 mod own;
 
@@ -67,7 +67,7 @@ fn in_cells() {
 const KINDS: [(fn(), u64); 5] =
     [(event, 1), (integer, 1), (string, 2), (in_cells, CELLS_GRAINS as u64), (with_texts, 6)];
 
-/// Attempted, committed and full, as they grew by what is done.
+/// By how much attempted, committed and full grew while `done` ran.
 fn growth(program: &Attachment, done: impl FnOnce()) -> [u64; 3] {
     let figures = || program.counters();
     let before = figures();
@@ -85,7 +85,7 @@ fn drain(program: &mut Attachment) -> u64 {
     records
 }
 
-/// Records of this kind until one finds no room; how many did.
+/// Makes records of this kind until one finds no room; returns how many found some.
 fn fills(program: &Attachment, kind: fn()) -> u64 {
     let mut committed = 0;
     while growth(program, kind) == [1, 1, 0] {
@@ -94,7 +94,7 @@ fn fills(program: &Attachment, kind: fn()) -> u64 {
     committed
 }
 
-/// In a process of one thread that stays where it is: so there is one ring.
+/// For a process with one thread that stays on its CPU, so that there is one ring.
 fn check() {
     own::stay_on(|cpus| cpus[0]);
     assert_eq!(init(), Status::Tracing);
@@ -118,7 +118,7 @@ fn a_record_without_room_is_lost_by_itself_and_leaves_what_there_is_to_shorter_o
     own::in_forked_child(check);
 }
 
-/// Elsewhere there is one way, and an emulator starts no program again.
+/// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn so_it_is_by_every_way_of_writing() {

@@ -1,4 +1,4 @@
-//! How many roots are sampled while the rate changes, in each slot: all at a rate of 1, at others one in so many.
+//! How many roots are sampled while the rate changes, in each slot: all at a rate of 1, one in N at a rate of N.
 
 mod own;
 
@@ -7,14 +7,14 @@ use blkin_ringbuf::layout::CONTROL_NAME;
 use blkin_ringbuf::process::{Status, init, samples_root};
 
 const ROOTS: u64 = 20_000;
-/// 0 is what the environment says, which is 1.
+/// 0 means the environment's rate, which is 1.
 const RATES: [u64; 12] = [0, 10, 1, 1000, 3, 1, 10, 1000, 10, 0, 7, 1];
 
 #[test]
 fn all_roots_are_sampled_at_a_rate_of_one_and_one_in_so_many_at_others() {
     assert_eq!(init(), Status::Tracing);
     let page = ControlPage::open(&own::own_memfd(CONTROL_NAME)).expect("a true control page");
-    // Each is off by less than one, and comes from another rate, at which it may have been about to sample.
+    // Each slot is off by less than one, and comes from another rate, at which it may have been about to sample.
     let slots = own::attach().slots() as u64;
     for rate in RATES {
         page.set_rate(rate);
@@ -26,7 +26,7 @@ fn all_roots_are_sampled_at_a_rate_of_one_and_one_in_so_many_at_others() {
     }
 }
 
-/// Elsewhere there is one way, and an emulator starts no program again.
+/// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn so_they_are_by_every_way_of_counting() {

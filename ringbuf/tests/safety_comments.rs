@@ -1,10 +1,10 @@
-//! Whether each unsafe block says by which numbered invariant it is sound: those of `ringbuf/src/lib.rs`, and in the C interface
-//! those of `blkin-lib/src/capi/mod.rs`.
+//! Whether each unsafe block says by which numbered invariant it is sound: one of those in `ringbuf/src/lib.rs`, or in the C
+//! interface of those in `blkin-lib/src/capi/mod.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All sources below a folder, but for tests.
+/// All sources below a folder, except tests.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("an entry").path();

@@ -15,7 +15,7 @@ use rustix::io::{Errno, pwrite};
 
 use own::{attach, own_memfd};
 
-/// The tests are threads of one process: the first makes the segment, and no other may meet it half made.
+/// The tests are threads of one process: the first one makes the segment, and no other may find it half made.
 fn start() {
     static STARTED: std::sync::Once = std::sync::Once::new();
     STARTED.call_once(|| assert_eq!(init(), Status::Tracing));
@@ -116,7 +116,7 @@ fn a_program_that_does_not_say_which_rings_it_has_opened_may_have_written_all() 
     let mut ended = open(u64::MAX);
     assert_eq!(ended.opened(), 0);
     assert!(ended.no_writer_left(), "nobody maps it for writing");
-    assert_eq!(ended.opened(), 0b11, "what it said binds nobody");
+    assert_eq!(ended.opened(), 0b11, "the program's word does not count any more");
 }
 
 #[test]
@@ -171,10 +171,10 @@ fn headers_that_contradict_themselves_are_refused() {
     let good = [magic, 2, 1, 4096, 2, 7, 9, 1, 0, 0, 0, 0];
     let bytes = segment_bytes(2, 4096) as u64;
     let open = |bytes: u64, header: &[u64]| Attachment::open(sealed(bytes, header), &own_memfd(CONTROL_NAME));
-    assert!(open(bytes, &good).is_ok(), "the pattern that the rest is bent from");
+    assert!(open(bytes, &good).is_ok(), "the valid header that the other cases alter");
     let with_records = |version: u64| [&good[..2], &[version], &good[3..]].concat();
-    assert!(open(bytes, &with_records(u64::from(blkin_record::VERSION))).is_ok(), "records of now");
-    assert!(open(bytes, &with_records(u64::from(blkin_record::VERSION) + 1)).is_err(), "records of later");
+    assert!(open(bytes, &with_records(u64::from(blkin_record::VERSION))).is_ok(), "the present version");
+    assert!(open(bytes, &with_records(u64::from(blkin_record::VERSION) + 1)).is_err(), "a later version");
     let bends = [(0, 0), (1, 1), (2, 9), (3, 0), (3, 4097), (3, u64::MAX), (4, 0), (4, 3), (4, u64::MAX)];
     for (index, value) in bends.into_iter().chain([(6, 0), (6, 1 << 18), (7, 3), (10, 2), (11, 2)]) {
         let mut bent = good;
@@ -192,7 +192,7 @@ fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
     let bytes = segment_bytes(1, 4096);
     let mut words = vec![0u64; bytes / 8];
     words[..8].copy_from_slice(&[u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 1, 7, 9, 1]);
-    // The first slot's header stands at byte 69632, its head in the first word.
+    // The first slot's header lies at byte 69632, with head in its first word.
     words[69632 / 8] = 1 << 36 | 4097;
     let segment = sealed(bytes as u64, &words);
     let mut program = Attachment::open(segment, &own_memfd(CONTROL_NAME)).expect("its header is fine");

@@ -1,17 +1,17 @@
-//! Texts that were others in each call, and then stay, are known again soon: what is most likely in vain is looked up now
-//! and then.
+//! Texts that changed with each call and then stay the same are soon known again: even what is most likely in vain is looked up
+//! now and then.
 
 mod own;
 
 use blkin_ringbuf::Attachment;
 use blkin_ringbuf::process::{self, Call, Met, Place, Said, Short, Size, Status, init, recognise_call};
 
-/// So many calls with new texts make a place known for them.
+/// After this many calls with new texts a place is known for its changing texts.
 const CHANGING: usize = 300;
-/// A look takes its turn once in about a thousand calls, and it takes two until the call is known as a whole.
+/// A look-up is due once in about a thousand calls, and it takes two until the call is known as a whole.
 const SOON: usize = 8192;
 
-/// As `blkin_record` does with an event. How its texts were met.
+/// Records an event as `blkin_record` does. Returns how its texts were met.
 fn record(buffers: &[[u8; 16]; 4], number: usize) -> Met {
     let texts = buffers.each_ref().map(|buffer| buffer.as_ptr());
     let place = Place { ip: texts[1], port: 6800, service: texts[2] };
@@ -21,7 +21,7 @@ fn record(buffers: &[[u8; 16]; 4], number: usize) -> Met {
     let met = unsafe { recognise_call(call) };
     let is_done = match met {
         Met::New(Size::Cells) => {
-            // SAFETY: three words, and strings that were met so.
+            // SAFETY: three words, and strings that were met as such.
             unsafe { process::record_in_cells(own.as_ptr(), &raw const place, texts) };
             true
         }
@@ -50,7 +50,7 @@ fn make_room(program: &mut Attachment) {
 fn texts_that_stay_after_all_are_known_again_soon() {
     assert_eq!(init(), Status::Tracing);
     let mut program = own::attach();
-    // Of the reader's blocks, none of which crosses a page then.
+    // As large as the blocks that are read, none of which then crosses a page.
     #[repr(align(64))]
     struct Buffers([[u8; 16]; 4]);
     let mut buffers = Buffers([[0; 16]; 4]);
@@ -69,10 +69,10 @@ fn texts_that_stay_after_all_are_known_again_soon() {
         make_room(&mut program);
         matches!(met, Met::Whole(..))
     });
-    assert!(!process::may_at_once() || known.is_some(), "they never were");
+    assert!(!process::may_at_once() || known.is_some(), "the texts were never known again");
 }
 
-/// Elsewhere there is one way, and an emulator starts no program again.
+/// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn so_they_are_by_every_way_of_writing() {

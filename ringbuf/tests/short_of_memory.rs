@@ -1,4 +1,4 @@
-//! A forked child that has no memory for the next part of a ring loses records by name, and records on once it has.
+//! A forked child that has no memory for the next part of a ring counts the records it loses, and records again once it has some.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
@@ -10,10 +10,10 @@ use blkin_record::{GRAIN_BYTES, names_word};
 use blkin_ringbuf::Attachment;
 use blkin_ringbuf::process::{self, Short, Status, init};
 
-/// What a ring is given at a time.
+/// How much memory a ring is given at a time, in grains.
 const PART_GRAINS: usize = 1024;
 const RECORDS: usize = 3 * PART_GRAINS;
-/// Records within which there is memory again, however slow the machine: it is asked for once a second.
+/// Within this many records there is memory again, however slow the machine: it is asked for once a second.
 const ENOUGH: usize = 2_000_000_000;
 
 fn record() {
@@ -21,7 +21,7 @@ fn record() {
     process::record_short(&[7, 8, 9], names, process::declare(b"key"), Short::Integer(1), 4);
 }
 
-/// From now on the calling thread is told, each time that it asks for memory so, that there is none.
+/// Makes `madvise` answer the calling thread from now on that there is no memory.
 fn have_madvise_fail() {
     let statement = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
     let fail = libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32;
@@ -48,7 +48,7 @@ fn loses_and_goes_on() {
     assert_eq!(init(), Status::Tracing);
     let mut attachment = own::attach();
     if !own::is_by_sequence(&attachment) {
-        // Such rings have all their memory from the first record on.
+        // Rings that are written by compare-and-swap have all their memory from the first record on.
         return;
     }
     record();
@@ -71,7 +71,7 @@ fn loses_and_goes_on() {
     assert!(goes_on, "{:?}", attachment.counters());
 }
 
-/// Grains of the ring with most of them, of which those that came since the last look are added to `written`.
+/// Adds to `written` the grains that came since the last look; returns the count of the ring with most of them.
 fn most_written(attachment: &mut Attachment, written: &mut [usize]) -> usize {
     for (slot, written) in written.iter_mut().enumerate() {
         let mut raw = Vec::new();

@@ -1,4 +1,4 @@
-//! A thread whose number is that of the shared slot, as of a machine with more CPUs than slots, writes the shared ring, by
+//! A thread whose index is that of the shared slot, as on a machine with more CPUs than slots, writes the shared ring, by
 //! compare-and-swap, however far that ring has come.
 #![cfg(all(target_arch = "x86_64", not(blkin_portable)))]
 
@@ -13,13 +13,13 @@ use blkin_ringbuf::process::{self, Short, Status, init};
 const IDS: [u64; 3] = [7, 8, 9];
 const TIMES: u64 = 1000;
 const SLOT_HEADER_BYTES: usize = 256;
-/// Where the kernel keeps a thread's concurrency id in its area, from features of this size on.
+/// Where the kernel keeps a thread's concurrency id in its area, if the feature size is at least this.
 const ID_AT: isize = 24;
 const WITH_ID: libc::c_ulong = 28;
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 
 unsafe extern "C" {
-    /// From the thread pointer to the area (`sys/rseq.h`).
+    /// Offset of the area from the thread pointer (`sys/rseq.h`).
     static __rseq_offset: isize;
 }
 
@@ -44,7 +44,7 @@ fn the_shared_slot_is_nobody_s_own_after_two_billion_grains() {
     };
     record(last);
     move_head_of(last, 1 << 31);
-    // The kernel takes the number back whenever something else has run.
+    // The kernel sets the id back whenever something else has run.
     for _ in 0..TIMES {
         record(last);
     }
@@ -55,7 +55,7 @@ fn the_shared_slot_is_nobody_s_own_after_two_billion_grains() {
     assert!(committed >= 2 && full > 0, "{counters:?}");
 }
 
-/// Says that this thread has this concurrency id, until the kernel says otherwise, as it does when something else has run.
+/// Claims this concurrency id for this thread, until the kernel sets it back, as it does when something else has run.
 fn claim(id: usize) {
     let thread_pointer: *mut u8;
     // SAFETY: the first word of a thread's block is its own address.
@@ -65,11 +65,11 @@ fn claim(id: usize) {
     // SAFETY: a constant of libc.
     let offset = unsafe { __rseq_offset };
     let word = thread_pointer.wrapping_offset(offset + ID_AT).cast::<u32>();
-    // SAFETY: in this thread's area, which libc has registered, and which is as large as that.
+    // SAFETY: in this thread's area, which libc has registered, and which is large enough.
     unsafe { word.write_volatile(id as u32) };
 }
 
-/// Lets the ring of a slot that nobody writes at this moment stand so many grains on.
+/// Moves head of a slot that nobody writes at this moment on by this many grains.
 fn move_head_of(slot: usize, grains: u64) {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is there");
     let line = maps.lines().find(|line| line.contains(SEGMENT_NAME) && line.contains(" rw-s 00000000 "));

@@ -1,4 +1,4 @@
-//! Calls of the C interface whose texts are others each time say what they said, by whatever way they were recorded.
+//! Calls of the C interface whose texts change with each call are recorded with the texts they had, by whatever path.
 
 mod own;
 
@@ -10,7 +10,7 @@ use blkin_ringbuf::process::{
 
 const CALLS: usize = 6000;
 const PLACES: usize = 13;
-/// From these places all texts are others each time, and none is ever long; from the first, none is longer than its cells.
+/// From these places all texts are new each time, and none is ever long; from the first, none is longer than its cells.
 const BRIEF_PLACES: [usize; 3] = [4, 8, 12];
 
 /// What a call says: name, address, service, key, and a value.
@@ -57,7 +57,7 @@ fn endpoint(buffers: &[Vec<u8>; 5]) -> Place {
     Place { ip: buffers[1].as_ptr(), port: 6800, service: buffers[2].as_ptr() }
 }
 
-/// As `blkin_record` and the macros do. What its texts were held to be, if all of them were new, and none long.
+/// Records as `blkin_record` and the macros do. Returns the size that its texts were taken for, if all were new and none long.
 fn record(buffers: &[Vec<u8>; 5], place: &Place, number: usize) -> Option<Size> {
     let [name, ip, service, key, value] = buffers.each_ref().map(|buffer| buffer.as_ptr());
     let call = Call { texts: [name, ip, service, key], endpoint: (&raw const *place).cast(), port: 6800 };
@@ -72,7 +72,7 @@ fn record(buffers: &[Vec<u8>; 5], place: &Place, number: usize) -> Option<Size> 
     let met = unsafe { recognise_call(call) };
     let is_done = match met {
         Met::New(Size::Cells) if number.is_multiple_of(3) => {
-            // SAFETY: three words, and strings that were met so.
+            // SAFETY: three words, and strings that were met as such.
             unsafe { process::record_in_cells(ids, place, call.texts) };
             return Some(Size::Cells);
         }
@@ -105,7 +105,7 @@ fn record(buffers: &[Vec<u8>; 5], place: &Place, number: usize) -> Option<Size> 
     None
 }
 
-/// The number of the call, and whether the record says what that said.
+/// Checks that the record says what its call said; returns the number of the call.
 fn check(program: &Attachment, record: &Record<'_>) -> usize {
     let number = record.span_id as usize - 1;
     let [name, ip, service, key, value] = texts(number);
@@ -160,15 +160,15 @@ fn texts_that_change_are_recorded_as_they_were() {
     let counters = program.counters();
     assert_eq!((counters.attempted, counters.committed), (CALLS as u64, CALLS as u64));
     assert!(counters.not_interned > CALLS as u64 / 2, "{counters:?}");
-    // Of the calls from their places two in three are no strings, and some come before the places are known; a place with a
-    // buffer at the end of a page never is.
+    // Of the calls from these places two in three have no string, and some come before the places are known; a place with a
+    // buffer at the end of a page is never known.
     let most = CALLS * BRIEF_PLACES.len() / PLACES * 2 / 3;
     assert!(!process::may_at_once() || brief > most / 8, "{brief} of {most}");
     let events = CALLS / PLACES / 3;
     assert!(!own::is_by_sequence(&program) || in_cells > events / 8, "{in_cells} of {events}");
 }
 
-/// Elsewhere there is one way, and an emulator starts no program again.
+/// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn so_they_are_by_every_way_of_writing() {

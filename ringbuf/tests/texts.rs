@@ -1,4 +1,4 @@
-//! Name and endpoint of a span, by texts whose places may say something else the next time.
+//! Name and endpoint of a span, from texts whose addresses may hold something else the next time.
 
 mod own;
 
@@ -6,35 +6,35 @@ use blkin_record::{Endpoint, EndpointParts};
 use blkin_ringbuf::Attachment;
 use blkin_ringbuf::process::{self, Status, init};
 
-/// Such that one goes on as another begins, below and above what is compared at once.
+/// Each one continues another, below and above the length that is compared at once.
 const TEXTS: [&str; 7] =
     ["", "o", "osd", "osd.0", "fifteen letters", "fifteen letters+", "fifteen letters+ and more"];
-/// In front of the end of a page there is less to compare at once.
+/// Near the end of a page there is less to compare at once.
 const PAGE: usize = 4096;
 
 /// Every combination of a name, an IP and a service.
 const COMBINATIONS: usize = TEXTS.len().pow(3);
 
-/// A place for texts of which the next one begins where the last one did, or a page further.
+/// A place for texts, of which the next one begins where the last one did, or a page further on.
 struct Place {
     bytes: Box<[u8]>,
     start: usize,
 }
 
 impl Place {
-    /// `from_end`: how far in front of the end of a page texts begin.
+    /// `from_end`: how far before the end of a page texts begin.
     fn new(from_end: usize) -> Place {
         let bytes = vec![b'+'; (COMBINATIONS + 3) * PAGE].into_boxed_slice();
         let start = bytes.as_ptr().align_offset(PAGE) + PAGE - from_end;
         Place { bytes, start }
     }
 
-    /// Begins where nothing was said yet: what changes often is not looked for.
+    /// Goes on where nothing was said yet: texts at an address that changes often are not looked up.
     fn move_on(&mut self) {
         self.start += PAGE;
     }
 
-    /// `behind`: what follows it in memory.
+    /// `behind`: what follows the text in memory.
     fn say(&mut self, text: &str, behind: u8) -> &[u8] {
         let here = self.start..self.start + text.len();
         self.bytes[here.clone()].copy_from_slice(text.as_bytes());
@@ -59,12 +59,12 @@ fn texts_are_what_they_say_whatever_their_places_said_before() {
     }
 }
 
-/// A span of these texts has a name and an endpoint by which these are read, however often it is met.
+/// Checks that a span of these texts has a name and an endpoint with these texts, however often it is met.
 fn are_what_they_say(program: &Attachment, places: &mut [Place; 3], said: [usize; 3]) {
     let [name, ip, service] = places;
     let said = said.map(|text| TEXTS[text]);
     let port = said[0].len() as u16 % 2;
-    // Met, met with something else behind it, and found.
+    // Met, met with something else behind its texts, and found.
     for behind in [b'+', b'-', 0] {
         let endpoint =
             EndpointParts { ip: ip.say(said[1], behind), port, name: service.say(said[2], behind) };
@@ -78,7 +78,7 @@ fn are_what_they_say(program: &Attachment, places: &mut [Place; 3], said: [usize
     }
 }
 
-/// Elsewhere there is one way, and an emulator starts no program again.
+/// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn so_they_are_by_every_way_of_comparing() {

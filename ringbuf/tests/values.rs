@@ -1,4 +1,4 @@
-//! Keys with strings whose length is known: each value as it was, up to a page's end and not beyond, and what is too long cut.
+//! Keys with strings of known length: each value is recorded as it was, never read beyond a page's end, and cut if it is too long.
 
 mod guarded;
 mod own;
@@ -11,7 +11,7 @@ use guarded::GuardedPage;
 const IDS: [u64; 3] = [7, 8, 9];
 const ENDPOINT: u32 = 1;
 
-/// Records a value and gives back what it says in the ring.
+/// Records a value and returns what the ring has of it.
 fn value_of(program: &mut Attachment, value: &[u8]) -> (Vec<u8>, bool) {
     let (name, key) = (process::declare(b"name"), process::declare(b"key"));
     process::record_string(&IDS, names_word(name, ENDPOINT), key, value, 4);
@@ -48,7 +48,7 @@ fn values_of_all_lengths_are_recorded_and_nothing_behind_them_is_read() {
         let text: Vec<_> = (0..length).map(|at| b'a' + (at % 26) as u8).collect();
         for after in [0, 1, 15, 16, 17].into_iter().filter(|after| after + length <= MAX_TEXT_BYTES) {
             let at = page.put(&text, after);
-            // SAFETY: so many bytes were just put there.
+            // SAFETY: this many bytes were just put there.
             let value = unsafe { std::slice::from_raw_parts(at, length) };
             assert_eq!(value_of(&mut program, value), (text.clone(), false), "{after} before the end");
             attempts += 1;

@@ -1,5 +1,5 @@
-//! Copies of a segment's memory, whose header says what makes sense and whose slots, names and grains say anything. The
-//! first two bytes of each grain say what its stamp is, for stamps are too hard to guess.
+//! Copies of a segment's memory, with a valid header, and with arbitrary slots, names and grains. The first bytes of each grain
+//! choose its stamp, because stamps are too hard to guess.
 #![no_main]
 
 use blkin_record::{GRAIN_BYTES, Stamp};
@@ -11,7 +11,7 @@ const COOKIE: u32 = 0x1_5a5a;
 const RING_BYTES: usize = 4096;
 const SLOTS: usize = 2;
 const SLOT_HEADERS_BYTES: usize = 69_632;
-/// What the input says of one slot's header, of the table of names, and of whether the rings overwrite.
+/// What the input says for the header of one slot, for the table of names, and about whether the rings overwrite.
 const SLOT_BYTES: usize = 64;
 const NAMES_BYTES: usize = 64;
 
@@ -38,12 +38,12 @@ fuzz_target!(|bytes: &[u8]| {
             to[..8].copy_from_slice(&stamp(place, grain).to_le_bytes());
         }
     }
-    // One that was cut, too.
+    // A copy that was cut short, too.
     memory.truncate(memory.len() - usize::from(mode >> 1) * 32);
     check(&memory);
 });
 
-/// A stamp that is true for its place in some lap.
+/// A stamp that is valid for its place in some lap.
 fn stamp(place: usize, grain: &[u8]) -> u64 {
     let grains = (RING_BYTES / GRAIN_BYTES) as u64;
     let lap = u64::from(grain[2]) | u64::from(grain[3]) << 24;

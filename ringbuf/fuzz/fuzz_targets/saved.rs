@@ -1,5 +1,5 @@
-//! Saved segments from anybody. A checksum is too hard to guess, so that the input is a row of sections, each of which
-//! gets the checksum that its content wants; what stands in it is anything.
+//! Saved segments from anybody. A checksum is too hard to guess, so the input is a sequence of sections, each of which gets the
+//! checksum that fits its content; the content is arbitrary.
 #![no_main]
 
 use blkin_record::GRAIN_BYTES;
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         for id in 0..=program.names.len() as u32 {
             assert!(program.text(id).is_none_or(|text| text.len() <= 8 * program.names.len()));
         }
-        // What was read can be written, and is the same.
+        // What was read can be written again, and reads as the same.
         let mut again = Vec::new();
         saved::write(&program, &mut again);
         let reading = saved::read(&again);
@@ -35,7 +35,7 @@ fn printed(program: &Saved) -> Vec<String> {
     records
 }
 
-/// Two bytes say a section's kind and length, in words.
+/// Two bytes give a section's kind, and its length in words.
 fn sections(mut bytes: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     while let [kind, words, rest @ ..] = bytes {
@@ -51,7 +51,7 @@ fn sections(mut bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// 64-bit FNV-1a, as the format wants it.
+/// 64-bit FNV-1a, as the format requires.
 fn checksum(traits: &[u8], content: &[u8]) -> u64 {
     traits.iter().chain(content).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -18,7 +18,7 @@ fn drain(memory: &Memory, at: &mut Position, no_writer_left: bool) -> Vec<u64> {
     spans(&raw)
 }
 
-/// Tries once, as programs do with records of one grain, and then writes as long as it takes.
+/// Tries once, as programs do with records of one grain, and then pushes for as long as it takes.
 fn try_or_push(memory: &Memory, span: u64) -> bool {
     let draft = draft(span, None);
     memory.ring().try_push_grain(|| 0, || draft.head_words()).is_some()

@@ -1,9 +1,9 @@
-//! With real threads, small rings and holes, and against what no writer of ours leaves.
+//! With real threads, small rings and holes, and with memory that no writer of ours leaves behind.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Of that many, what an interpreter has the time for.
+/// How many of `count` rounds an interpreter has the time for.
 fn times(count: u64) -> u64 {
     if cfg!(miri) { count / 50 } else { count }
 }
@@ -165,8 +165,8 @@ fn a_hole_is_never_overwritten_and_stalls_the_ring() {
     assert_eq!((memory.count(slot::OVERWRITTEN), memory.count(slot::STALLED)), (3, 3));
 }
 
-/// What a copy says: records before it, and its own, of which holes are the only ones that may lack; all of them if
-/// the writers were faster than the copy.
+/// What a copy says: the number of records before it, and its own records. Only holes may be missing among these, or all of
+/// them if the writers were faster than the copy.
 fn check_copy(copy: &RingCopy, threads: usize) -> (u64, Vec<u64>) {
     let (from, to) = (Head(copy.from), Head(copy.to));
     let mut raw = Vec::new();
@@ -221,7 +221,7 @@ fn overwritten_and_readable_are_all_also_while_threads_write_and_copies_are_take
             while writers.iter().any(|writer| !writer.is_finished()) {
                 let copy = memory.copy();
                 let (overwritten, seen) = check_copy(&copy, threads as usize);
-                // One that the writers have overtaken again and again does not tell where the oldest is.
+                // A copy that the writers have overtaken again and again does not tell where the oldest record is.
                 if !copy.raw.is_empty() {
                     assert!(overwritten >= before, "{overwritten} overwritten, {before} before");
                     before = overwritten;
@@ -249,7 +249,7 @@ fn a_copy_of_which_writers_leave_little_is_made_again() {
     let push =
         |records: u64| (0..records).for_each(|span| assert!(ring.push(&draft(span, None), || 0).is_ok()));
     push(GRAINS);
-    // Writers go on for most of a lap behind the first piece.
+    // Behind the first piece writers write most of a lap.
     let looks = std::cell::Cell::new(0);
     let first = || {
         looks.set(looks.get() + 1);

@@ -8,7 +8,7 @@ use crate::layout::{self, SLOT_HEADER_WORDS, header};
 
 const COOKIE: u32 = 77;
 
-/// Grains of records with spans `from..to`, each `grains` long, as they stand in a ring from `position` on.
+/// Grains of records with spans `from..to`, each `grains` long, as they lie in a ring from `position` on.
 fn run(position: u64, spans: std::ops::Range<u64>, first_ordinal: u64) -> Run {
     let mut raw = Vec::new();
     let mut at = position;
@@ -132,7 +132,7 @@ fn what_was_written_reads_back() {
 fn times_are_interpolated_and_values_stand_near_their_events() {
     let mut times = Vec::new();
     saved().records(|record| times.push(record.time));
-    // Half a nanosecond a tick, from 1 ms on.
+    // Half a nanosecond per tick, from 1 ms on.
     assert_eq!(times[..3], [SavedTime::At(1_005_000), SavedTime::Near(1_005_000), SavedTime::At(1_006_000)]);
 }
 
@@ -168,7 +168,7 @@ fn a_cut_is_told_from_damage() {
     let file = file();
     let half = file.len() / 2;
     let programs = |reading: &Reading| reading.programs.len();
-    // In the midst of a section's beginning, of its content, before the last program's end, and in that.
+    // In the middle of a section's header, of its content, before the last program's end section, and in that.
     for end in [half + 5, half + 8, half + 40, file.len() - END_BYTES, file.len() - 1] {
         let reading = read(&file[..end]);
         assert!(reading.is_cut && reading.cut_bytes < 128 << 10, "{end}");
@@ -176,7 +176,7 @@ fn a_cut_is_told_from_damage() {
         assert_eq!(programs(&reading), 1 + usize::from(end > half + 40), "{end}");
     }
     assert_eq!(read(&file[..file.len() - 1]).cut_bytes, END_BYTES as u64 - 1);
-    // Ends of the first program and of the last, and what stands behind that.
+    // The ends of the first program and of the last, and what follows them.
     for at in [half - 1, file.len() - 1] {
         let mut damaged = file.clone();
         damaged[at] ^= 1;

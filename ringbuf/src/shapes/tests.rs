@@ -1,17 +1,17 @@
-//! What is found again, and what is not.
+//! Which calls are found again, and which are not.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Without a call, and on the heap from the start: a thread's stack is small for them.
+/// Empty, and on the heap from the start: a thread's stack is too small for them.
 fn shapes() -> Box<Shapes> {
     let zeroed = Box::<Shapes>::new_zeroed();
-    // SAFETY: integers alone, all of which are 0 in what has no call (invariant 17).
+    // SAFETY: only integers, all of which are 0 while there is no call (invariant 17).
     unsafe { zeroed.assume_init() }
 }
 
-/// Texts one behind the other as the table of names has them, and their ids.
+/// Texts one behind the other, as the table of names has them, and their ids.
 fn table(texts: [&[u8]; TEXTS]) -> (Vec<AtomicU64>, [u32; TEXTS]) {
     let mut words = vec![0];
     let ids = texts.map(|text| {
@@ -26,14 +26,14 @@ fn table(texts: [&[u8]; TEXTS]) -> (Vec<AtomicU64>, [u32; TEXTS]) {
     (words.into_iter().map(AtomicU64::new).collect(), ids)
 }
 
-/// Two pages: a text at their begin is nowhere near the end of one.
+/// Two pages: a text at the beginning is nowhere near the end of a page.
 #[repr(align(4096))]
 struct Place([u8; 2 * PAGE]);
 
 const _: () = assert!(align_of::<Place>() == PAGE);
 
 impl Place {
-    /// Lets it begin with the text and a 0.
+    /// Puts the text and a 0 at its beginning.
     fn say(&mut self, text: &[u8]) {
         self.0[..text.len()].copy_from_slice(text);
         self.0[text.len()] = 0;
@@ -133,7 +133,7 @@ fn a_text_without_an_id_may_say_anything_and_the_others_may_not() {
     assert_eq!(find(), Met::InPart(77, 0));
     // SAFETY: as above.
     assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
-    // What is known better of a call replaces what was known of it.
+    // Better knowledge of a call replaces what was known of it.
     shapes.keep(&call, ids, 78, &table);
     assert_eq!(find(), Met::Never);
     places[3].say(b"key");
@@ -207,7 +207,7 @@ fn a_call_stays_in_its_place_for_most_of_those_that_want_it() {
     assert_eq!(unsafe { shapes.find_whole(first, &table) }, Some((77, ids[3])));
 }
 
-/// Calls that differ in where their name lies, which says "text" everywhere.
+/// Calls that differ only in the address of their name; every text is "text".
 fn calls(texts: &[[u8; BLOCK]]) -> Vec<Call> {
     let text = texts[0].as_ptr();
     let call =
@@ -240,7 +240,7 @@ fn two_calls_that_want_the_same_place_are_both_found() {
     assert_eq!(unsafe { shapes.find_whole(rival, &table) }, Some((78, ids[3])));
     // SAFETY: as above.
     assert_eq!(unsafe { shapes.find_span(rival) }.map(|(names, _)| names), Some(78));
-    // What is known better of it replaces what was known there.
+    // Better knowledge of the call replaces what was known there.
     shapes.keep(&rival, [0; TEXTS], 0, &table);
     assert_eq!((find(rival), find_elsewhere(rival)), (Met::Never, Met::New(Size::Cells)));
     shapes.set_longer(&rival, Size::Cells);

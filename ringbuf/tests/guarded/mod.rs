@@ -1,4 +1,4 @@
-//! Texts with nothing behind them that may be read.
+//! Texts behind which no memory may be read.
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
@@ -19,7 +19,7 @@ impl GuardedPage {
         GuardedPage(page.cast())
     }
 
-    /// These bytes, among others, `after` bytes before the page's end: where they lie until something else is put here.
+    /// Puts these bytes, among others, `after` bytes before the page's end. Returns their address, valid until the next call.
     pub(crate) fn put(&self, text: &[u8], after: usize) -> *const u8 {
         // SAFETY: this page; nobody else refers to it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.0, PAGE) };

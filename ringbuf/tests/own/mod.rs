@@ -10,7 +10,7 @@ use blkin_ringbuf::{Attachment, ProducerKind};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// This process' own memfd of that name, opened anew as the descriptor that an offer carries.
+/// This process's own memfd of that name, opened again like the descriptor that an offer carries.
 pub(crate) fn own_memfd(name: &str) -> OwnedFd {
     let wanted = format!("/memfd:{name} (deleted)");
     let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there");
@@ -21,7 +21,7 @@ pub(crate) fn own_memfd(name: &str) -> OwnedFd {
     open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("it opens again")
 }
 
-/// Attached to it.
+/// A consumer's attachment to this process's segment.
 pub(crate) fn attach() -> Attachment {
     Attachment::open(own_memfd(SEGMENT_NAME), &own_memfd(CONTROL_NAME)).expect("a true segment")
 }
@@ -32,20 +32,20 @@ pub(crate) fn in_forked_child(body: impl FnOnce() + UnwindSafe) {
     assert!(passes_in_forked_child(body), "the test failed in a forked child");
 }
 
-/// Whether a forked child has memory of its own. Under qemu-user it has not, for that does not pass on what has the kernel wipe what
-/// says that there is some already.
+/// Whether a forked child has a state of its own. Under qemu-user it has not: qemu-user does not pass on the advice by which the
+/// kernel wipes the state.
 #[allow(dead_code, reason = "not all tests ask")]
 pub(crate) fn children_begin_anew() -> bool {
     passes_in_forked_child(|| {
         assert_eq!(init(), Status::Tracing);
-        assert_eq!(attach().info().pid, std::process::id(), "whose memory a child has");
+        assert_eq!(attach().info().pid, std::process::id(), "a forked child has a segment of its own");
     })
 }
 
 fn passes_in_forked_child(body: impl FnOnce() + UnwindSafe) -> bool {
     assert_eq!(init(), Status::Tracing);
-    // SAFETY: the child runs what tests run, on one thread, with a C library that makes its allocator fit for that, and leaves
-    // by _exit.
+    // SAFETY: the child runs what tests run, on one thread, with a C library that makes its allocator usable after a fork, and
+    // leaves by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let is_passed = catch_unwind(body).is_ok();
@@ -58,7 +58,7 @@ fn passes_in_forked_child(body: impl FnOnce() + UnwindSafe) -> bool {
     status == 0
 }
 
-/// The calling thread stays on one of the CPUs that it may use, and so with one ring.
+/// Keeps the calling thread on one of the CPUs that it may use, and so on one ring.
 #[allow(dead_code, reason = "not all tests do")]
 pub(crate) fn stay_on(cpu: impl FnOnce(&[usize]) -> usize) {
     let allowed = sched_getaffinity(None).expect("CPUs are known");
@@ -68,14 +68,14 @@ pub(crate) fn stay_on(cpu: impl FnOnce(&[usize]) -> usize) {
     sched_setaffinity(None, &one).expect("the CPU is allowed");
 }
 
-/// Whether its rings are written by restartable sequences.
+/// Whether the program's rings are written by restartable sequences.
 #[allow(dead_code, reason = "not all tests ask")]
 pub(crate) fn is_by_sequence(program: &Attachment) -> bool {
     program.info().producer == ProducerKind::Rseq
 }
 
-/// Runs a test of this file again, in processes of its own: by compare-and-swap, also in a process without areas for
-/// restartable sequences, as those of a C library before glibc 2.35 are, and with strings read byte by byte.
+/// Runs a test of this file again, in processes of its own: by compare-and-swap, also in a process without rseq areas, as with a
+/// C library before glibc 2.35, and with strings read byte by byte.
 #[allow(dead_code, reason = "not all tests do")]
 pub(crate) fn run_again_by_each_way(test: &str) {
     let ways = [

@@ -1,4 +1,4 @@
-//! A machine whose clocks are slewed, set and read with interruptions, and what conversions must hold on it.
+//! A machine whose clocks are slewed, set and read with interruptions, and what must hold for conversions on it.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use super::*;
 const TICKS_A_US: u64 = 2300;
 const SLACK_NS: i64 = 1_000;
 
-/// Clocks that move on with each reading, as far as a script says.
+/// Clocks that advance with each reading, and as a script says.
 struct Simulated(RefCell<State>);
 
 struct State {
@@ -18,7 +18,7 @@ struct State {
     counting_since_ns: u64,
     monotonic_start_ns: i64,
     monotonic_start_true_ns: u64,
-    /// How fast CLOCK_MONOTONIC runs against the counter, in parts per million more.
+    /// How much faster CLOCK_MONOTONIC runs than the counter, in parts per million.
     slew_ppm: i64,
     offset_ns: i64,
     /// State of a small generator of pauses.
@@ -54,7 +54,7 @@ impl Simulated {
         self.0.borrow_mut().offset_ns += ns;
     }
 
-    /// Suspended to memory or disk, from which most machines come back with a counter that begins again.
+    /// Suspends the machine to memory or disk, from which most come back with a counter that begins again.
     fn suspend(&self, ns: u64) {
         let mut state = self.0.borrow_mut();
         let stood_still = state.monotonic();
@@ -81,7 +81,7 @@ impl State {
         self.monotonic_start_ns + (passed + passed * i128::from(self.slew_ppm) / 1_000_000) as i64
     }
 
-    /// 15 to 30 ns a reading, and now and then up to 8 ms because something else ran.
+    /// A reading takes 15 to 30 ns, and now and then up to 8 ms because something else ran.
     fn read(&mut self) {
         self.pauses =
             self.pauses.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -145,7 +145,7 @@ fn run(machine: &Simulated, event: &Event, batch: &mut Batch) {
 }
 
 proptest! {
-    /// Whatever the clocks do, but for being set: no ring runs backwards, and no time lies in the future.
+    /// Whatever the clocks do, except for being set: no ring runs backwards, and no time lies in the future.
     #[test]
     fn a_ring_never_runs_backwards(
         seed in any::<u64>(),
@@ -173,7 +173,7 @@ proptest! {
         }
     }
 
-    /// A reading lies within its brackets, by no more than the change of speed between two rounds can explain.
+    /// A record's time lies within its brackets, give or take what the change of speed between two rounds can explain.
     #[test]
     fn a_record_converts_to_between_its_brackets(
         seed in any::<u64>(),
@@ -193,7 +193,7 @@ proptest! {
             series.tick_by(&machine);
             let took = machine.monotonic_ns() - last_tick;
             last_tick = this_tick;
-            // Two lines whose slopes differ by 1000 ppm at most part by a quarter of that at most.
+            // Two lines whose slopes differ by at most 1000 ppm are apart by at most a quarter of that.
             let slewed = if slew.is_some() { took / 4_000 } else { 0 };
             for (before, raw, after) in batch {
                 let converted = series.to_realtime_ns(ClockKind::Tsc, &program, raw, &mut ring);
@@ -203,7 +203,7 @@ proptest! {
         }
     }
 
-    /// A step of the clock is not smeared: every record has the time of the clock before it or of the one after it.
+    /// A step of the clock is not smeared: every record has the time of the clock either before the step or after it.
     #[test]
     fn a_step_of_the_clock_is_not_smeared(
         seed in any::<u64>(),
@@ -284,7 +284,7 @@ fn a_clock_that_was_set_after_the_program_began_bends_no_line() {
 }
 
 proptest! {
-    /// Of records that lie between two looks with a suspension between them no more is known than that.
+    /// Of records that lie between two looks with a suspension between them, nothing more is known than that they do.
     #[test]
     fn a_counter_that_begins_again_is_followed(
         seed in any::<u64>(),
@@ -325,7 +325,7 @@ proptest! {
                 prop_assert!(converted >= last);
                 last = converted;
             }
-            // Of a CPU whose counter stands a little higher.
+            // As from a CPU whose counter is a little ahead.
             let raw = series.knots.newest().map_or(0, |knot| knot.tsc + TICKS_A_US);
             let converted = series.to_realtime_ns(ClockKind::Tsc, &program, raw, &mut RingTime::default());
             prop_assert!(converted >= last && converted <= machine.realtime_ns());

@@ -90,7 +90,7 @@ pub struct ProgramCounters {
     pub too_large: u64,
     /// Lost: the segment was just being made.
     pub starting: u64,
-    /// Lost: ring full behind a hole.
+    /// Lost: ring full, and the consumer waits at a hole.
     pub stalled: u64,
     /// Not lost, but with a text cut.
     pub truncated: u64,
@@ -269,8 +269,8 @@ impl Attachment {
         }
     }
 
-    /// The position behind the last grain that the program has reserved in a ring by now; `None` if the ring contradicts itself.
-    /// Looks at other rings after that see whatever the thread that reserved it had committed there before.
+    /// The position just past the last grain that the program has reserved in a ring by now; `None` if the ring contradicts
+    /// itself. Looks at other rings after that see whatever the thread that reserved the grain had committed there before.
     pub fn reserved(&self, slot: usize) -> Option<u64> {
         self.reader(slot).reserved(self.at[slot])
     }
@@ -375,7 +375,7 @@ impl Attachment {
         self.no_writer_left = true;
     }
 
-    /// A handle on those who can write the segment.
+    /// Asks about those who can write the segment.
     pub fn writers(&self) -> Writers {
         Writers(self.segment.clone())
     }

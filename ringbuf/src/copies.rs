@@ -30,7 +30,7 @@ pub(crate) fn append_grains(out: &mut Vec<u8>, grains: usize, copy: impl FnOnce(
     let mut copies = Copies { room: &mut room[..grains], made: 0 };
     copy(&mut copies);
     let bytes = copies.made * GRAIN_BYTES;
-    // SAFETY: this many bytes behind the vector's end are within its capacity and written (invariant 11).
+    // SAFETY: this many bytes past the vector's end are within its capacity and written (invariant 11).
     unsafe { out.set_len(out.len() + bytes) };
 }
 

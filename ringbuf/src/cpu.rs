@@ -27,7 +27,7 @@ mod processor {
 
     const FEATURES_LEAF: u32 = 7;
     const RDPID: u32 = 1 << 22;
-    /// Linux keeps the number of the CPU in these bits of what the instruction reads, and that of the node above them
+    /// Linux keeps the CPU's number in these bits of what the instruction reads, and the node's number above them
     /// (`VDSO_CPUNODE_MASK`).
     const CPU: usize = 0xfff;
 

@@ -18,7 +18,7 @@ pub(crate) type Block = [u8; BLOCK];
 pub(crate) const HAS_BLOCKS: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
 /// Whether strings should be read block by block: where that is quick, and not under valgrind, which would complain about reads
-/// behind a string's end. Makes no system call.
+/// past a string's end. Makes no system call.
 pub(crate) fn may_read_blocks() -> bool {
     HAS_BLOCKS && !is_under_valgrind()
 }
@@ -89,7 +89,7 @@ pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
 }
 
 /// Whether the string at `text` equals the text `id`, which holds no 0. `wide`: compare sixteen bytes at a time, which reads
-/// behind the string's end, though never in another page; memory checkers would complain.
+/// past the string's end, though never in another page; memory checkers would complain.
 ///
 /// # Safety
 /// `text` points to a string that ends with a 0.
@@ -159,7 +159,7 @@ unsafe fn length_by_blocks(text: *const u8, most: usize) -> usize {
         if ends != 0 {
             return at + ends.trailing_zeros() as usize;
         }
-        // The next block is the aligned one that begins in this one, or right behind it.
+        // The next block is the aligned one that begins in this one, or right after it.
         at += BLOCK - text.wrapping_add(at).addr() % BLOCK;
     }
     at
@@ -194,7 +194,7 @@ unsafe fn blocks_are_from(text: *const u8, stored: &[AtomicU64], length: usize, 
         }
         let rest = length - at;
         if rest < BLOCK {
-            // The text's bytes and the 0 behind them.
+            // The text's bytes and the 0 after them.
             let wanted = (2u32 << rest) - 1;
             return equal & wanted == wanted;
         }
@@ -242,7 +242,7 @@ mod tests {
         #[test]
         fn strings_are_told_apart_wherever_they_end_and_lie(text in "[ab]{0,40}", other in "[ab]{0,40}", gap in 0usize..64) {
             let table = table(text.as_bytes());
-            // A page to find, and room before and behind its end.
+            // A page to find, and room before and after its end.
             let mut place = vec![b'x'; 3 * 4096];
             for (given, expected) in [(&text, true), (&other, text == other)] {
                 // Around the end of a page too.
@@ -250,7 +250,7 @@ mod tests {
                 place[page..page + given.len()].copy_from_slice(given.as_bytes());
                 place[page + given.len()] = 0;
                 for wide in [false, true] {
-                    // SAFETY: a string with a 0 behind it, in a buffer that goes on behind the page.
+                    // SAFETY: a string with a 0 after it, in a buffer that goes on past the page.
                     prop_assert_eq!(unsafe { is(place[page..].as_ptr(), &table, 0, wide) }, expected);
                 }
             }
@@ -264,7 +264,7 @@ mod tests {
             let start = place.as_ptr().align_offset(4096) + 4096 - gap;
             place[start + length] = 0;
             for wide in [false, true] {
-                // SAFETY: a string with a 0 behind it, in a buffer that goes on behind the page.
+                // SAFETY: a string with a 0 after it, in a buffer that goes on past the page.
                 let found = unsafe { super::length(place[start..].as_ptr(), most, wide) };
                 prop_assert!(found == length || found >= most && found < length);
             }

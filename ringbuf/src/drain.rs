@@ -73,7 +73,7 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         records.min(self.shape.grains())
     }
 
-    /// The position behind the last grain that was reserved by now; `None` if head lies outside the ring.
+    /// The position just past the last grain that was reserved by now; `None` if head lies outside the ring.
     ///
     /// A caller that looks at another ring afterwards finds there what a thread had reserved before the reservations seen here.
     pub fn reserved(&self, at: Position) -> Option<u64> {
@@ -83,7 +83,7 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         (available <= self.shape.grains()).then_some(at.grain + available)
     }
 
-    /// Appends whole records to `out`, as they stand in the ring, and moves `at` behind them. Stops once `max_grains` or more
+    /// Appends whole records to `out`, as they stand in the ring, and moves `at` past them. Stops once `max_grains` or more
     /// have been read. `no_writer_left`: holes are passed and counted as torn.
     pub fn drain(
         &self,
@@ -148,7 +148,7 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         Some(Done { at, records: done.records + 1, torn: done.torn + torn })
     }
 
-    /// Copies the record's own grains behind its head, and returns how many there are.
+    /// Copies the continuation grains that are the record's own, and returns how many there are.
     #[inline(never)]
     fn copy_continuations(&self, position: u64, grains: u64, end: u64, copies: &mut Copies<'_>) -> u64 {
         let most = grains.min(end - position);

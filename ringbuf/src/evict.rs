@@ -12,7 +12,7 @@ use crate::words::Words;
 const STEP_GRAINS: u64 = 64;
 const LEAST_STEPS: u64 = 16;
 
-/// The OLDEST with which `grains` more fit behind `head`: `oldest` moved over whole committed records. `oldest` itself
+/// The OLDEST with which `grains` more fit after `head`: `oldest` moved past whole committed records. `oldest` itself
 /// when there is room. `None` when a hole is in the way: a grain there is reserved and not committed, and its writer
 /// may still write it. Also `None` when the two are further apart than the ring is long, as words loaded at different
 /// times may be.

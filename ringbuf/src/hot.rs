@@ -1,6 +1,6 @@
 //! What every record of a process reads, laid out for the restartable sequences, which address it by these offsets.
 //!
-//! It stands at the start of the state that the kernel wipes in a forked child (invariant 7), so all zeros must mean
+//! [`Hot`] is the start of the state that the kernel wipes in a forked child (invariant 7), so all zeros must mean
 //! "nothing is set up": no phase, no slot with a header.
 
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
@@ -46,7 +46,7 @@ pub(crate) struct HotSlot {
     /// The word that says up to where the ring is free: tail in the control page, or, in overwriting rings, oldest in
     /// the header.
     pub(crate) tail: AtomicPtr<AtomicU64>,
-    /// While head is before this position, records need no further look at `tail`: the tail last seen plus the ring's grains,
+    /// While head is before this position, a record needs no further look at `tail`. The tail last seen plus the ring's grains,
     /// or less where `open` or the wrap-around of positions comes first. Modulo 2^36; the bits above mean nothing.
     pub(crate) limit: AtomicU64,
     /// Its ring. Stored before `limit`, which is 0 until then, as is head: so a sequence that finds room also finds a ring. This

@@ -1,7 +1,7 @@
 //! Records with texts, put together on the stack before they have a place in a ring.
 //!
 //! Texts are copied in blocks of sixteen bytes, and each text overwrites what was copied beyond the end of the one before: where
-//! a text ends need not be known before it is copied. Blocks are read up to 15 bytes behind a text's end, though never in
+//! a text ends need not be known before it is copied. Blocks are read up to 15 bytes past a text's end, though never in
 //! another page; what came along is overwritten by what follows, and at the end by zeros.
 
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ const TAIL_GRAIN_BYTES: usize = TAIL_WORDS * size_of::<u64>();
 /// The longest tail that is copied within a restartable sequence: a longer one would keep a thread inside for so long that
 /// the sequence would seldom be completed.
 const MOST_TAIL_BYTES: usize = (Image::MOST_GRAINS - 1) * TAIL_GRAIN_BYTES;
-/// Room behind the tail: for what a block may write beyond it, and for the rest of its last grain.
+/// Room after the tail: for what a block may write beyond it, and for the rest of its last grain.
 const BEHIND_BYTES: usize = GRAIN_BYTES;
 const TAIL_ROOM_BYTES: usize = MOST_TAIL_BYTES + BEHIND_BYTES;
 
@@ -26,7 +26,7 @@ const TAIL_ROOM_BYTES: usize = MOST_TAIL_BYTES + BEHIND_BYTES;
 pub(crate) struct Image {
     /// Word 0: the stamp without its position. Word 7: ordinal 0.
     head: [MaybeUninit<u64>; GRAIN_WORDS],
-    /// The contents of the continuation grains behind their stamps, without gaps.
+    /// The contents of the continuation grains after their stamps, without gaps.
     tail: [MaybeUninit<u8>; TAIL_ROOM_BYTES],
 }
 
@@ -80,14 +80,14 @@ impl Image {
         unsafe { self.head[1].assume_init() }
     }
 
-    /// The contents of each continuation grain behind its stamp.
+    /// The contents of each continuation grain after its stamp.
     ///
     /// # Safety
     /// The tail that was written last has these counts.
     #[inline(always)]
     pub(crate) unsafe fn tail(&self, counts: Counts) -> &[[u64; TAIL_WORDS]] {
         debug_assert!(counts.grains() <= Image::MOST_GRAINS);
-        // SAFETY: passed on from the caller: a tail is written to the end of its last grain. It begins a grain behind the
+        // SAFETY: passed on from the caller: a tail is written to the end of its last grain. It begins a grain after the
         // beginning of the image, so that it is aligned (invariant 13).
         unsafe { std::slice::from_raw_parts(self.tail.as_ptr().cast(), counts.grains() - 1) }
     }
@@ -172,7 +172,7 @@ impl<'a> Tail<'a> {
             return None;
         }
         let zeros = [0u64; BEHIND_BYTES / size_of::<u64>()];
-        // SAFETY: behind `at` there is room for this many bytes (invariant 16).
+        // SAFETY: after `at` there is room for this many bytes (invariant 16).
         unsafe { self.bytes.as_mut_ptr().wrapping_add(at).cast::<[u64; 8]>().write_unaligned(zeros) };
         let texts = ids.map(|id| u64::from(id == 0)).iter().sum::<u64>();
         Some(Counts((grains_of(at) as u64) | (at as u64) << 32 | texts << 48))
@@ -187,12 +187,12 @@ impl<'a> Tail<'a> {
     #[inline(always)]
     fn with<Integer>(self, at: usize, integer: Integer) -> Tail<'a> {
         debug_assert!(at + size_of::<Integer>() <= self.at);
-        // SAFETY: before the present end, which is at most a block behind `MOST_TAIL_BYTES`, so within the array (invariant 16).
+        // SAFETY: before the present end, which is at most a block past `MOST_TAIL_BYTES`, so within the array (invariant 16).
         unsafe { self.bytes.as_mut_ptr().wrapping_add(at).cast::<Integer>().write_unaligned(integer) };
         self
     }
 
-    /// Writes a block `distance` behind the present end.
+    /// Writes a block `distance` past the present end.
     ///
     /// # Safety
     /// The block begins at `MOST_TAIL_BYTES` at most.
@@ -200,7 +200,7 @@ impl<'a> Tail<'a> {
     unsafe fn with_block(self, distance: usize, block: Block) -> Tail<'a> {
         debug_assert!(self.at + distance <= MOST_TAIL_BYTES);
         let place = self.bytes.as_mut_ptr().wrapping_add(self.at + distance);
-        // SAFETY: passed on from the caller; there is room for a block behind `MOST_TAIL_BYTES` (invariant 13).
+        // SAFETY: passed on from the caller; there is room for a block past `MOST_TAIL_BYTES` (invariant 13).
         unsafe { place.cast::<Block>().write_unaligned(block) };
         self
     }
@@ -265,7 +265,7 @@ impl Text for Terminated {
             if zeros != 0 {
                 return Some(tail.after(zeros.trailing_zeros() as usize));
             }
-            // The next block is the aligned one that begins in this one, or right behind it.
+            // The next block is the aligned one that begins in this one, or right after it.
             let step = BLOCK - from.addr() % BLOCK;
             tail = tail.after(step);
             from = from.wrapping_add(step);
@@ -370,7 +370,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Two pages, and in them a text, with a 0 behind it, that begins `before` bytes before the end of the first.
+    /// Two pages, and in them a text, with a 0 after it, that begins `before` bytes before the end of the first.
     fn place(text: &[u8], before: usize) -> (Vec<u8>, usize) {
         let mut place = vec![b'x'; 4 * PAGE];
         let start = place.as_ptr().align_offset(PAGE) + PAGE - before;

@@ -46,7 +46,7 @@
 //!    mappings are not inherited: a child starts anew, and never writes where its parent does.
 //! 8. *Permission.* A slot's ring is written only through the pointers of its [`HotSlot`](hot::HotSlot), which are null at
 //!    first and are set (release) after the kernel has made the ring's pages writable. No sequence writes at or beyond the
-//!    slot's `open`: there may be no memory behind it.
+//!    slot's `open`: there may be no memory from there on.
 //! 9. *Oldest before reuse.* In an overwriting ring a grain is written again only after OLDEST has passed it, by a
 //!    compare-and-swap of a thread that saw that the records there are committed. Each writer loads OLDEST (acquire), then
 //!    fences (release), then writes; a reader copies, fences (acquire), loads OLDEST again and drops what lies before
@@ -54,7 +54,7 @@
 //! 10. *Own memory.* A system call that is made without a wrapper is passed only addresses of this frame's variables, with
 //!     their true sizes.
 //! 11. *Written before counted.* A place of [`Copies`](copies::Copies) counts as made only once all its bytes are written;
-//!     places are written in order, one behind the other.
+//!     places are written in order, one after the other.
 //! 12. *No descriptor.* A thread that leaves its process's descriptor table uses no descriptor from then on; its own
 //!     copies are closed when it ends.
 //! 13. *Promised.* What an unsafe function requires (`# Safety`) holds inside it, also for arguments that it passes on unchanged.
@@ -64,7 +64,7 @@
 //!     code of the program ran.
 //! 16. *Blocks.* Sixteen bytes are loaded only where the first byte may be read and the last lies in the same page, and stored
 //!     only within an array whose end was checked.
-//! 17. *Here.* What is borrowed, lies in this frame or was just read exists, and stays as it is until the call returns.
+//! 17. *Here.* Memory that is borrowed, lies in this frame or was just read is there, and stays as it is until the call returns.
 //! 18. *Own descriptors.* A descriptor is closed by its sole owner. A descriptor number that was kept is closed only after a
 //!     check that it still refers to the same file.
 //!

@@ -288,7 +288,7 @@ fn joined_bytes(pieces: &[&[u8]]) -> usize {
 }
 
 /// Joins `pieces`, cuts them into words (the last one padded with zeros) and passes these on until told to stop.
-/// Returns whether it was never told so.
+/// Returns false if it was told so.
 #[inline(always)]
 fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
     let (mut word, mut bits) = (0u64, 0u32);

@@ -155,7 +155,7 @@ fn push_put_together(memory: &Memory, draft: &Draft<'_>) -> Result<bool, Refused
     memory.ring().push_tail(&draft.head_words(), &tail, || 0)
 }
 
-/// The contents of each continuation grain behind its stamp.
+/// The contents of each continuation grain after its stamp.
 fn tail_of(draft: &Draft<'_>) -> Vec<[u64; TAIL_WORDS]> {
     let mut words = vec![0; draft.grains() * GRAIN_WORDS];
     draft.write(0, 0, COOKIE, 0, |index, word| words[index] = word);

@@ -55,7 +55,7 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
         let (mut budget, mut longest) = (MOST_LAPS * grains, RingCopy::default());
         let mut room = self.room();
         loop {
-            // SYNC POINT evict: whoever moved OLDEST had seen a head behind it (invariant 9).
+            // SYNC POINT evict: the thread that moved OLDEST had seen a head past it (invariant 9).
             let first = (self.first)();
             let head = Head(self.header.load(slot::HEAD, Relaxed));
             let is_within = head.grains_since(first) <= grains;
@@ -91,7 +91,7 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
     fn copy_between(&self, first: Head, head: Head, mut raw: Vec<u8>, budget: &mut u64) -> RingCopy {
         raw.clear();
         let (mut from, length) = (first, head.grains_since(first));
-        // Grains behind `first`: where the copy begins, and how far it has come.
+        // Grains past `first`: where the copy begins, and how far it has come.
         let (mut start, mut copied) = (0, 0);
         while copied < length {
             let piece = PIECE_GRAINS.min(length - copied);

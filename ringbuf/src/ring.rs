@@ -154,7 +154,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
     }
 
     /// As [`Ring::push`], for a record given by its words: those of its head grain, as for [`Ring::push_grain`], and in `tail`,
-    /// for each continuation grain, the words behind its stamp.
+    /// for each continuation grain, the words after its stamp.
     pub fn push_tail(
         &self,
         words: &[u64; GRAIN_WORDS],
@@ -320,7 +320,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         }
     }
 
-    /// Gives up the oldest records, so that `grains` fit behind `head`. Another producer may already have done so.
+    /// Gives up the oldest records, so that `grains` fit after `head`. Another producer may already have done so.
     fn evict(&self, head: Head, grains: u64) -> Result<(), Refused> {
         let oldest = Head(self.header.load(slot::OLDEST, Acquire));
         let Some(next) = next_oldest(self.grains, self.shape, oldest, head, grains) else {

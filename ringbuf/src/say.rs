@@ -75,7 +75,7 @@ fn place(fd: BorrowedFd<'_>) -> Option<Place> {
     is_for_people.then_some(Place::File)
 }
 
-/// How the names begin of the sockets by which systemd's journals take standard errors.
+/// Prefix of the names of the sockets by which systemd's journals take standard errors.
 const JOURNAL: &[u8] = b"/run/systemd/journal";
 
 /// Whether a socket is one of a pair, as whoever started the program may have made it, or leads to a journal. A socket with a

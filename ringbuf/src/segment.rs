@@ -37,7 +37,7 @@ pub(crate) struct Created {
 }
 
 /// Makes, maps and seals both memfds. Async-signal-safe. A limit of file sizes (RLIMIT_FSIZE) holds for them too: if it is
-/// too small, the error is EFBIG. Everything has memory but rings, and texts behind the first `text_bytes`.
+/// too small, the error is EFBIG. Everything has memory except the rings, and the texts after the first `text_bytes`.
 pub(crate) fn create(
     (ring_bytes, slots): (usize, usize),
     text_bytes: usize,
@@ -253,7 +253,7 @@ fn own_name() -> [u64; 2] {
     let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const c_char;
     let mut bytes = [0; 16];
     if !path.is_null() {
-        // SAFETY: a C string that the kernel put behind the environment before any code of the program ran, and that stays
+        // SAFETY: a C string that the kernel put after the environment before any code of the program ran, and that stays
         // (invariant 17).
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();

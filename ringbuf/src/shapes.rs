@@ -10,7 +10,7 @@
 //!
 //! An entry is guarded by a version, odd while it is written (Lameter, "Effective synchronization on Linux/NUMA systems",
 //! 2005, seqlocks): readers never wait, and a reader that finds an entry being written takes the longer path. So do all machines
-//! but x86-64, and programs under valgrind: comparing reads up to 15 bytes behind a text's end, though never in another page.
+//! but x86-64, and programs under valgrind: comparing reads up to 15 bytes past a text's end, though never in another page.
 
 mod call;
 mod entry;

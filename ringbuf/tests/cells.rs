@@ -1,4 +1,4 @@
-//! Events in cells: each text is recorded as it was, with nothing of what lies behind it; texts that are too long go another way.
+//! Events in cells: each text is recorded as it was, with nothing of what lies past it; texts that are too long go another way.
 
 mod guarded;
 mod own;

@@ -64,7 +64,7 @@ fn are_what_they_say(program: &Attachment, places: &mut [Place; 3], said: [usize
     let [name, ip, service] = places;
     let said = said.map(|text| TEXTS[text]);
     let port = said[0].len() as u16 % 2;
-    // Met, met with something else behind its texts, and found.
+    // Met, met with something else after its texts, and found.
     for behind in [b'+', b'-', 0] {
         let endpoint =
             EndpointParts { ip: ip.say(said[1], behind), port, name: service.say(said[2], behind) };

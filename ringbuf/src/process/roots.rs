@@ -47,7 +47,7 @@ pub fn samples_root() -> bool {
 }
 
 /// As [`samples_root`], for a program that samples only some roots, or has not started yet. A function of its own, because a
-/// compiler makes two copies of what stands behind the two questions in [`Rate::samples_all`].
+/// compiler makes two copies of the code that follows the two conditions in [`Rate::samples_all`].
 #[inline(never)]
 fn samples_counted_root(rate: Rate) -> bool {
     count_root(rate).is_some_and(Turn::samples)

@@ -192,7 +192,7 @@ fn share_names() {
     fence(SeqCst);
     for (to, from) in shared.iter().zip(NAMES.text()).take(NAMES.given_words()).skip(1) {
         let word = from.load(Relaxed);
-        // A 0 is a word still to be written, and whoever writes it, perhaps since, copies it here too.
+        // A 0 is a word still to be written; the thread that writes it, perhaps meanwhile, copies it here too.
         if word != 0 {
             to.store(word, Relaxed);
         }

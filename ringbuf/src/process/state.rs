@@ -44,7 +44,7 @@ pub(crate) struct State {
     /// A record of one grain gets a quick try first: rings are written by compare-and-swap and discard what they have no room
     /// for, and the clock is one instruction. Stored last, with release.
     pub(super) tries_first: AtomicBool,
-    /// Strings may be read block by block: up to 15 bytes behind their ends, though never in another page.
+    /// Strings may be read block by block: up to 15 bytes past their ends, though never in another page.
     pub(super) reads_blocks: AtomicBool,
     /// Records with texts are put together before they have a place, and then written by compare-and-swap. Stored last, with
     /// release.

@@ -1,6 +1,6 @@
 //! An event whose texts are all new: each is copied from where it lies straight into its cells in the ring.
 //!
-//! Before the sequence begins, the texts are in registers, without the bytes behind their ends. No text waits for another, and
+//! Before the sequence begins, the texts are in registers, without the bytes past their ends. No text waits for another, and
 //! nothing is stored only to be loaded again: a call costs its instructions and no more (docs/adr/0011-records-with-texts.md).
 
 use std::arch::global_asm;
@@ -42,7 +42,7 @@ const MORE: u64 = CELLS_GRAINS as u64 - 1;
 const GOLDEN: u32 = 0x9e37_79b9;
 const LOOKED_UP_BELOW: u32 = 1 << 22;
 
-/// Clears what lies behind the end of the text in the block `$cell`, by the masks at r10; jumps to `$longer` if the text does
+/// Clears what lies past the end of the text in the block `$cell`, by the masks at r10; jumps to `$longer` if the text does
 /// not end in this block.
 macro_rules! end_text {
     ($cell:literal, $longer:literal) => {

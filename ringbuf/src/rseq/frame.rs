@@ -5,7 +5,7 @@
 
 /// Begins a function: its names, the registration check and the entry into the sequence.
 /// `$area`: code that loads the area's offset into r10. `$before`: a part of the sequence that stands before the function, and is
-/// jumped to. `$section`: prefix of its section's name; code that records is sorted behind the calls that jump to it
+/// jumped to. `$section`: prefix of its section's name; code that records is sorted after the calls that jump to it
 /// (`blkin-lib/src/capi/mod.rs`).
 macro_rules! begin {
     ($name:literal, $area:expr, $before:expr) => {
@@ -194,7 +194,7 @@ macro_rules! passed {
 
 /// Turns a slot's number in r11 into its distance from the first slot, in bytes of [`HotSlot`](crate::hot::HotSlot). The first
 /// slots, nearly the only ones ever used, are handled by branches: the processor predicts them, and need not wait for the
-/// number. `$own_slots`: where the number of slots that sequences write is stored. The slot behind these is the shared one:
+/// number. `$own_slots`: where the number of slots that sequences write is stored. The slot after these is the shared one:
 /// its head moves, though its ring is not found in [`Hot`](crate::hot::Hot).
 macro_rules! predicted_slot {
     ($name:literal, $own_slots:literal) => {
@@ -248,7 +248,7 @@ macro_rules! sequence {
 }
 
 /// Emits a sequence that knows the address of `Hot` and writes a record there, from its code, with the constants that all such
-/// sequences name, and its own operands behind them.
+/// sequences name, and its own operands after them.
 macro_rules! push_sequence {
     ($code:expr, $($operands:tt)*) => {
         std::arch::global_asm!(

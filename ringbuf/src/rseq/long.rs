@@ -92,7 +92,7 @@ push_sequence!(
         "jns .Lblkin_rseq_push_texts_refuse\n",
         "mov r10, qword ptr [r11 + {ring}]\n",
         "mov r11, qword ptr [r9]\n",
-        // The last grain lies behind the first one, unless the ring ends in between.
+        // The last grain lies after the first one, unless the ring ends in between.
         "and eax, dword ptr [rip + {hot} + {mask}]\nsub eax, edx\n",
         "jb .Lblkin_rseq_push_texts_refuse\n",
         "shl eax, 6\nadd r10, rax\n",

@@ -20,7 +20,7 @@
 //! All but the last are built from the pieces in `frame`, and have the symbols `blkin_rseq_NAME_start` and `_end`, for tools
 //! that count their instructions (in the first slot).
 //!
-//! What makes them fast: on many processors reading the clock waits for the loads before it, and the loads behind it wait
+//! What makes them fast: on many processors reading the clock waits for the loads before it, and the loads after it wait
 //! for the reading, so that a record costs the clock and its longest chain of loads
 //! (docs/adr/0007-reading-the-clock.md). In the sequences of short records this chain has two loads: the address of the
 //! first slot's header, and head there.

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::image::Image;
 
-    /// The word behind the thread's pointer to itself: the one that would be armed if an area lay at offset 0. It is libc's own.
+    /// The word after the thread's pointer to itself: the one that would be armed if an area lay at offset 0. It is libc's own.
     fn word_of_libc() -> usize {
         let word;
         // SAFETY: the first words of a thread's block are libc's, and may be read.

@@ -88,7 +88,7 @@ macro_rules! push_short {
             "or rax, qword ptr [rip + {hot} + {stamp}]\n",
             "mov qword ptr [rcx], rax\n",
             "inc r11d\n",
-            // Before the clock: on some processors nothing behind the reading begins before that is done, and the next
+            // Before the clock: on some processors nothing after the reading begins before that is done, and the next
             // record waits for this head.
             "movaps xmm0, xmmword ptr [",
             $header,

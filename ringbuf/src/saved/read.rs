@@ -182,7 +182,7 @@ impl Assembly {
 }
 
 impl Run {
-    /// Position behind its last grain.
+    /// Position just past its last grain.
     pub(super) fn end(&self) -> u64 {
         (self.position + (self.raw.len() / GRAIN_BYTES) as u64) & POSITION_MASK
     }

@@ -14,7 +14,7 @@ use crate::ring::Head;
 pub enum SavedTime {
     /// By its own clock reading.
     At(i64),
-    /// It has none: it stands in its ring behind an event of this time (or before one, if it is the first).
+    /// It has none: in its ring it comes after an event of this time (or before one, if it is the first).
     Near(i64),
     /// The file does not say how its clock runs, or no event stands in the ring.
     Unknown,

@@ -167,7 +167,7 @@ impl Entry {
         all == 0xffff
     }
 
-    /// Ones where a text's block equals that of the entry's text `NUMBER`, and behind that text's end.
+    /// Ones where a text's block equals that of the entry's text `NUMBER`, and past that text's end.
     ///
     /// # Safety
     /// From the text a block may be read.

@@ -11,7 +11,7 @@ fn shapes() -> Box<Shapes> {
     unsafe { zeroed.assume_init() }
 }
 
-/// Texts one behind the other, as the table of names has them, and their ids.
+/// Texts one after the other, as the table of names has them, and their ids.
 fn table(texts: [&[u8]; TEXTS]) -> (Vec<AtomicU64>, [u32; TEXTS]) {
     let mut words = vec![0];
     let ids = texts.map(|text| {

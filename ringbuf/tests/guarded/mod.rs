@@ -1,10 +1,10 @@
-//! Texts behind which no memory may be read.
+//! Texts past which no memory may be read.
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 const PAGE: usize = 4096;
 
-/// A page, and behind it one that nobody may read.
+/// A page, and after it one that nobody may read.
 pub(crate) struct GuardedPage(*mut u8);
 
 impl GuardedPage {

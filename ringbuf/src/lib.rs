@@ -73,8 +73,8 @@
 //! The SYNC POINTs: *commit* (stamp: release in `ring`, acquire in `drain`), *reuse* (tail: release in `attach`,
 //! acquire in `ring`), *evict* and *overwrite* (OLDEST: invariant 9), *publish a name* (index: release and acquire in
 //! `names`), *ready* (phase and slots in `process`), *look* (head: release in `ring`, acquire in `drain`, so that a reader of
-//! several rings sees a thread's reservations in the order in which they were made). Everything else is relaxed. Grains
-//! before head are judged by their stamps.
+//! several rings sees a thread's reservations in the order in which they were made). Everything else in `ring` and `drain` is
+//! relaxed. Grains before head are judged by their stamps alone.
 //!
 //! ABA on head: a writer that sleeps between its load and its compare-and-swap is fooled only if both position
 //! and count have returned to the loaded values: 2^36 grains (4 TiB) later at the earliest, to the grain.

@@ -72,7 +72,7 @@ pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short
     }
 }
 
-/// Where the sequence of a short record ends unless it was simply done: takes whatever path is available. Always 0.
+/// Where the sequence of a short record ends unless it simply succeeded; takes whatever path is available. Always 0.
 ///
 /// # Safety
 /// `ids` points to three readable words.

@@ -101,8 +101,9 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
 }
 
 /// How a call whose texts lie where they do now was met before: name, address (never NULL) and name of the endpoint, and key,
-/// compared by content, no further than their ends. For [`Met::Longer`] [`recognise_longer`] knows more, for [`Met::Never`]
-/// [`super::record_new_call`]. Texts that are new each time are for [`super::record_travelling_call`], or as [`Met::New`] says.
+/// compared by content, no further than their ends. For [`Met::Longer`] ask [`recognise_longer`], for [`Met::Never`]
+/// [`super::record_new_call`]. Texts that are new each time are for [`super::record_travelling_call`], or for what [`Met::New`]
+/// names.
 ///
 /// # Safety
 /// The texts end with a 0 and do not change during the call, or are NULL.

@@ -281,7 +281,7 @@ mod tests {
             (Status::Ok, "balances, nothing was lost".to_owned())
         );
         for other in [r#"{"counter.zipkin_collector.spans.http":4.0}"#, "hi"] {
-            let part = "what could be read balances, nothing was lost there".to_owned();
+            let part = "what could be read balances; nothing was lost there".to_owned();
             assert_eq!(ledger(other), (Status::Ok, part), "{other}");
         }
     }

@@ -242,7 +242,7 @@ mod tests {
         let check = judged(&[program(1, None), read(2, true)]);
         assert_eq!(check.status, Status::Warning);
         assert_eq!(check.found, "1 of 2 instrumented programs are attached to another blkin-consumerd");
-        assert!(check.advice.unwrap().contains("osd (pid 2) is read by the blkin-consumerd of pid 9"));
+        assert!(check.advice.unwrap().contains("osd (pid 2) is read by another blkin-consumerd, pid 9"));
         let check = judged(&[read(2, false)]);
         assert_eq!(check.status, Status::Failed);
         assert!(check.advice.unwrap().contains("end that process"));
@@ -331,7 +331,7 @@ mod tests {
             let scan = Scan { programs: programs.to_vec(), without_rings, hidden: 0 };
             judge(&scan, consumerd, Path::new("/nonexistent/consumerd.sock"))
         };
-        let names = "; with the library and without rings, as they recorded nothing yet or said why they could not: osd (pid \
+        let names = "; these have loaded the library but have no rings, as they have recorded nothing yet or said why they cannot: osd (pid \
                      7), mon (pid 8, by BLKIN_OFF)";
         let none = judged(&[], Some(&Metrics::default()));
         assert_eq!(none.found, format!("no instrumented program is running{names}"));

@@ -11,7 +11,7 @@ pub(super) const STEPS: [&str; 6] = [
     "read out of the rings by consumerd",
     "understood by consumerd",
     "shipped by each sink of consumerd",
-    "accepted by relays, and forwarded to each upstream",
+    "received by relays and forwarded to upstreams",
     "stored by the collector",
 ];
 /// The steps with an equation for each program.

@@ -19,9 +19,10 @@ use crate::v2json;
 type Shared = State<Arc<App>>;
 type Pairs = Query<Vec<(String, String)>>;
 
-/// Of so few names the next one is awaited: somebody is trying tracing out.
+/// While there are no more names than this, browsers are not told to keep the list: somebody is trying tracing out, and waits
+/// for the next name.
 const FEW: usize = 3;
-/// How long browsers may keep more names than these.
+/// How long browsers may keep a longer list of names.
 const NAMES_KEPT: &str = "max-age=300, must-revalidate";
 
 pub(super) async fn services(State(app): Shared) -> Result<Response, Problem> {
@@ -40,7 +41,8 @@ pub(super) async fn remote_services(State(app): Shared, Query(pairs): Pairs) -> 
     listed(&app, &names(app.clone(), NameKind::RemoteService, service).await?)
 }
 
-/// The names of services, or of one. As Zipkin: they may be kept if services were many when they were last asked for.
+/// A list of services, or of names that belong to one. As in Zipkin, browsers may keep it if there were many services when they
+/// were last asked for.
 fn listed(app: &App, names: &[String]) -> Result<Response, Problem> {
     Ok(kept_if(app.many_services.load(Ordering::Relaxed), Json::of(&names)?))
 }
@@ -49,7 +51,7 @@ fn kept_if(many: bool, json: Json) -> Response {
     if many { kept(json, NAMES_KEPT) } else { json.into_response() }
 }
 
-/// As Zipkin: in order, each once, and also where search is off.
+/// As in Zipkin: sorted, each key once, and also where search is off.
 pub(super) async fn autocomplete_keys(State(app): Shared) -> Result<Response, Problem> {
     Ok(kept(Json::of(&BTreeSet::from_iter(&app.config().autocomplete_keys))?, NAMES_KEPT))
 }
@@ -67,14 +69,14 @@ pub(super) async fn autocomplete_values(
     Ok(kept_if(values.len() > FEW, Json::of(&values)?))
 }
 
-/// Says of an answer that there may be more traces: it has as many as the configuration lets one have, and the client asked
-/// for more. Zipkin's clients pass over it.
+/// The header of an answer that says that there may be more traces: the answer has as many as the configuration allows, and the
+/// client asked for more. Zipkin's clients ignore it.
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("blkin-limit");
 
-/// Says of an answer that something was left out: the key of the configuration that bounds it.
+/// The header of an answer that says that something was left out; its value is the configuration key that sets the bound.
 pub(super) const PARTIAL: HeaderName = HeaderName::from_static("blkin-partial");
 
-/// An answer that tells whether it is all.
+/// An answer whose headers say whether something was left out.
 fn told(json: Json, cut: Option<Cut>) -> Response {
     let mut answer = json.into_response();
     if let Some(cut) = cut {
@@ -109,7 +111,7 @@ pub(super) async fn trace(
     Query(pairs): Pairs,
 ) -> Result<Response, Problem> {
     let id: TraceId =
-        text.trim().parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
+        text.trim().parse().map_err(|e| Problem::bad(format!("{text:?} is not a trace id: {e}")))?;
     let reading = app.config().reading();
     let nanos = Parameters(pairs).get("nanos") == Some("true");
     let write = if nanos { v2json::write_trace_with_nanos } else { v2json::write_trace };
@@ -119,7 +121,7 @@ pub(super) async fn trace(
     });
     let Answer { found, cut } = found.await?;
     found.map(|json| told(json, cut)).ok_or_else(|| {
-        let reason = cut.map(|cut| format!(": its first span alone is more than {} allows", cut.key()));
+        let reason = cut.map(|cut| format!(": its first span alone is larger than {} allows", cut.key()));
         Problem::not_found(format!("{id} not found{}", reason.unwrap_or_default()))
     })
 }
@@ -159,9 +161,9 @@ pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result
     Ok(told(Json::of(&found)?, cut))
 }
 
-/// The time that Zipkin's page looks back unless it is told otherwise; the API itself looks back a day.
+/// How far Zipkin's page looks back by default; the API itself looks back a day.
 const PAGE_LOOKBACK_MS: u64 = 900_000;
-/// The page asks for its configuration whenever it is opened; it is another one only after the collector was told so.
+/// The page asks for its configuration whenever it is opened; it changes only with the collector's own configuration.
 const CONFIG_KEPT: &str = "max-age=600";
 
 pub(super) async fn config(State(app): Shared) -> Result<Response, Problem> {
@@ -194,8 +196,8 @@ async fn names(app: Arc<App>, kind: NameKind, of: String) -> Result<Vec<String>,
     read(app, move |store| store.names(kind, &of)).await
 }
 
-/// Runs a query of the store where it may block, once there is a place for it. What may be large is written there too, and
-/// let go of: the threads of the sockets have others to serve.
+/// Runs a query of the store on a thread that may block, once there is a place for it. Large results are written as JSON, and
+/// freed, there too: the threads of the sockets have other clients to serve.
 pub(super) async fn read<T: Send + 'static>(
     app: Arc<App>,
     query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
@@ -204,7 +206,7 @@ pub(super) async fn read<T: Send + 'static>(
     Ok(app.queries.run(app.config().reading().patience, move || query(&*store)).await?)
 }
 
-/// The same for one that reads many traces, all there is, or all of a window of time: such leave a place to others.
+/// The same for a query that reads many traces, a whole window of time, or the whole store: such queries leave a place to others.
 pub(super) async fn read_long<T: Send + 'static>(
     app: Arc<App>,
     query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,

@@ -15,8 +15,8 @@ use flate2::bufread::MultiGzDecoder;
 use super::Problem;
 use crate::refusal::{Cause, Refusal};
 
-/// A body that cannot be used: what the client is told, and under what cause it counts. A body that did not arrive does
-/// not count, because its sender knows that.
+/// A body that cannot be used: the answer to the client, and the cause under which the body is counted. A body that did not
+/// arrive whole is not counted, because its sender knows that.
 #[derive(Debug)]
 pub(super) struct BadBody {
     pub(super) problem: Problem,
@@ -28,7 +28,7 @@ pub(super) struct BadBody {
 pub(super) enum BadBytes {
     #[error("failed to decompress the body: {0}")]
     Gzip(std::io::Error),
-    #[error("failed to find anything in the compressed body: send an empty one without Content-Encoding")]
+    #[error("failed to decompress the body: nothing is in it; send an empty body without Content-Encoding")]
     Nothing,
     #[error("failed to accept a body of more than {0} bytes: send smaller lists")]
     TooLarge(usize),
@@ -51,7 +51,7 @@ impl From<Problem> for BadBody {
 
 impl From<Denied> for BadBody {
     fn from(reason: Denied) -> Self {
-        Problem::unavailable(format!("the body was read no further: {reason}")).into()
+        Problem::unavailable(format!("stopped reading the body: {reason}")).into()
     }
 }
 
@@ -65,8 +65,8 @@ impl From<BadBytes> for BadBody {
     }
 }
 
-/// Reads a body that is whole after `patience`, and decompresses it if it says that it is gzip. As Zipkin: where nothing came
-/// there is nothing to decompress, whatever it says.
+/// Reads a body, which must be whole within `patience`, and decompresses it if the headers say that it is gzip. An empty body is
+/// not decompressed, whatever the headers say, as in Zipkin.
 pub(super) async fn read(
     headers: &HeaderMap,
     body: Body,
@@ -87,8 +87,8 @@ pub(super) async fn read(
         .map_err(|_| Problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive".to_owned()))?
 }
 
-/// Refuses a body that announces too much. A client that sends without being asked to hears the answer only if its bytes
-/// are taken first, up to the limit; they are not kept.
+/// Refuses a body that announces too much. A client that sends without waiting for `100 Continue` reads the answer only once its
+/// bytes have been taken; so they are read up to the limit, and discarded.
 async fn refused(headers: &HeaderMap, mut body: Body, most: usize) -> BadBody {
     let mut came = if headers.contains_key(header::EXPECT) { most } else { 0 };
     while came < most {
@@ -101,7 +101,7 @@ async fn refused(headers: &HeaderMap, mut body: Body, most: usize) -> BadBody {
     BadBytes::TooLarge(most).into()
 }
 
-/// Whether there is gzip to undo. The codings are one list, on however many lines, and nothing between commas is none of them
+/// Whether the body is gzip. All `Content-Encoding` lines together are one list, and empty elements of the list do not count
 /// (RFC 9110, 5.3 and 5.6.1).
 fn is_gzip(headers: &HeaderMap) -> Result<bool, Problem> {
     let lines = headers.get_all(header::CONTENT_ENCODING).iter();
@@ -116,12 +116,12 @@ fn is_gzip(headers: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
-/// What is of a type that is not read here.
+/// The answer to a body of a type that is not read here.
 pub(super) fn unsupported(reason: String) -> Problem {
     Problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason)
 }
 
-/// The whole of a body of at most `most` bytes; what comes in one piece is not copied.
+/// Collects a body of at most `most` bytes; a body that comes in one piece is not copied.
 async fn collect(mut body: Body, most: usize, share: &mut Share) -> Result<Bytes, BadBody> {
     let first = share.hurry(next_piece(&mut body, 0, most)).await??.unwrap_or_default();
     share.grow(first.len()).await?;
@@ -140,7 +140,7 @@ async fn collect(mut body: Body, most: usize, share: &mut Share) -> Result<Bytes
     }
 }
 
-/// What comes next of a body of which there are so many bytes, if it is no more than `most` with that; nothing at its end.
+/// The next piece of a body of which `before` bytes have come, or nothing at its end; fails if the total exceeds `most`.
 async fn next_piece(body: &mut Body, before: usize, most: usize) -> Result<Option<Bytes>, BadBody> {
     while let Some(frame) = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
         let frame =
@@ -154,7 +154,7 @@ async fn next_piece(body: &mut Body, before: usize, most: usize) -> Result<Optio
     Ok(None)
 }
 
-/// What an error comes from: those above it say only that there was one.
+/// The innermost cause of an error: those around it say only that there was one.
 fn root<'e>(mut error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
     while let Some(source) = error.source() {
         error = source;
@@ -162,13 +162,13 @@ fn root<'e>(mut error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
     error
 }
 
-/// Decompresses up to `most` bytes; memory grows with what comes out, never beyond that. Nothing must not come out: a body
-/// may be empty, but what was compressed to say so is more likely broken, and Zipkin refuses it too.
+/// Decompresses up to `most` bytes; memory grows with the output, never beyond that. An empty result is refused: a body may be
+/// empty, but a compressed body without content is more likely broken, and Zipkin refuses it too.
 async fn gunzip(bytes: Bytes, most: usize, share: &mut Share) -> Result<Bytes, BadBody> {
     let compressed = bytes.len();
     let (mut decoder, mut plain) = (MultiGzDecoder::new(Cursor::new(bytes)), Vec::new());
     loop {
-        // A byte beyond the limit tells that there are more.
+        // One byte more than the limit shows that the output exceeds it.
         let room = (share.grow(compressed + plain.len() + 1).await? - compressed).min(most + 1);
         let work = tokio::task::spawn_blocking(move || {
             plain.reserve_exact(room - plain.len());
@@ -200,7 +200,7 @@ mod tests {
     use std::io::Write;
     use std::task::{Context, Poll};
 
-    /// A body that arrives in these pieces; one without text breaks it off.
+    /// A body that arrives in these pieces; `None` breaks it off.
     struct Pieces(VecDeque<Option<&'static str>>);
 
     impl HttpBody for Pieces {

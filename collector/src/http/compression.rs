@@ -1,23 +1,24 @@
-//! Answers compressed for who takes gzip, as Zipkin's are: lists of spans repeat themselves, and the page is large.
+//! Compresses answers for clients that accept gzip, as Zipkin does: lists of spans are repetitive, and the page is large.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{And, NotForContentType, Predicate, SizeAbove};
 
-/// What fits into one packet as it is gains nothing.
+/// An answer that fits into one packet gains nothing from compression.
 const SMALL_BYTES: u64 = 1024;
-/// An answer as it is, where nothing else is taken.
+/// Accepts an uncompressed answer where the client accepts nothing else that there is.
 const PLAIN_AT_LAST: HeaderValue = HeaderValue::from_static("identity;q=0.001");
 
-/// Compresses what is asked for, but what is small or is compressed already.
+/// Compresses answers for which the client asks for it, except small ones and those that are compressed already.
 pub(super) fn layer() -> CompressionLayer<And<SizeAbove, NotForContentType>> {
     let worth_it = SizeAbove::new(SMALL_BYTES).and(NotForContentType::IMAGES);
     CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(worth_it)
 }
 
-/// Who takes no answer as it is, and none in a coding that there is here, gets it as it is, as from Zipkin: it can still be
-/// thrown away. The layer would answer 406, with all of it; of two values for one coding it takes the first, or the higher.
+/// Makes a client that accepts neither an uncompressed answer nor any coding that there is here get it uncompressed, as from
+/// Zipkin: the client can still throw it away. The layer would answer 406, with the whole body. If a coding has two values, the
+/// layer takes the first, or the higher.
 pub(super) fn take_plain_at_last(headers: &mut HeaderMap) {
     let accepted: Vec<_> = headers.get_all(header::ACCEPT_ENCODING).iter().cloned().collect();
     if accepted.is_empty() {

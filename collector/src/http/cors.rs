@@ -1,5 +1,5 @@
-//! Which web pages may use the API: as Zipkin, GET and POST with a content type, from every origin unless told otherwise. They
-//! may read what an answer says of itself.
+//! Which web pages may use the API. As in Zipkin: GET and POST with a content type, from every origin unless `cors_origins` says
+//! otherwise. They may also read the headers that say whether an answer is complete, and when to try again.
 
 use axum::http::{Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
@@ -18,7 +18,7 @@ fn allowed(origins: &[String]) -> AllowOrigin {
     if origins.iter().any(|origin| origin == "*") {
         return AllowOrigin::any();
     }
-    // In any case, as Zipkin: browsers write schemes and hosts in lower case, whoever configures them may not.
+    // Upper and lower case are equal, as in Zipkin: browsers write schemes and hosts in lower case, the configuration may not.
     let origins = origins.to_vec();
     AllowOrigin::predicate(move |asking, _| {
         origins.iter().any(|origin| asking.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))

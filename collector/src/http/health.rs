@@ -1,5 +1,5 @@
-//! Zipkin's `/health`: `{"status": "UP"}`, or `DOWN` and 503. What Zipkin tells of its parts is told of the workers, in its form
-//! and in that of `/healthz`.
+//! Zipkin's `/health`: `{"status": "UP"}`, or `DOWN` and 503. Where Zipkin describes its components, this describes the
+//! collector's workers: once in Zipkin's form, and once in that of `/healthz`.
 
 use axum::extract::State;
 use axum::http::StatusCode;

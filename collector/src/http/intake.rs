@@ -1,7 +1,7 @@
 //! `POST /api/v1/spans` and `POST /api/v2/spans`.
 //!
-//! 202 once the spans are committed durably. Entries that cannot be read are left out and counted; 400 only when
-//! nothing of the body could be used.
+//! The answer is 202 once the spans are committed durably. Entries that cannot be read are left out and counted; the answer is
+//! an error (400, or 413 if the first such entry is too large) only when nothing of the body could be used.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::ingest::{Ingest, Sorted, Source, Transport};
 use crate::refusal::Cause;
 use crate::store::Batch;
 
-/// A body of so many bytes is sorted within a millisecond.
+/// A body of at most this size is sorted within a millisecond.
 const SMALL_BYTES: usize = 128 << 10;
 
 type Answer = Result<StatusCode, Problem>;
@@ -59,14 +59,14 @@ fn source(transport: Transport, peer: Option<Extension<Peer>>) -> Source {
     Source { transport, peer: peer.map(|Extension(Peer(address))| address) }
 }
 
-/// What a body is read as.
+/// The formats in which a body may be read.
 enum ContentType {
     Thrift,
     Protobuf,
     Json,
 }
 
-/// The media type without its parameters; as Zipkin: whatever else it calls itself is read as JSON.
+/// The format by the media type, whose parameters are ignored. As in Zipkin, any other type is read as JSON.
 fn content_type(headers: &HeaderMap) -> ContentType {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let kind = value.split(';').next().unwrap_or("").trim();
@@ -93,7 +93,7 @@ async fn take(
         Ok(bytes) => bytes,
         Err(BadBody { problem, refusal }) => {
             if let Some(refusal) = refusal {
-                // Only counted: whether that count is committed changes nothing for the client.
+                // This only counts the body: whether the count is committed changes nothing for the client.
                 let _counted = app.ingest.submit(app.ingest.broken(&refusal, source));
             }
             return Err(problem);
@@ -111,7 +111,7 @@ async fn take(
     }
 }
 
-/// Sorts the entries of a body; of a large one on a thread that others do not wait for.
+/// Sorts the entries of a body; a large one on a thread of its own, so that no other request waits for it.
 async fn sorted(
     ingest: Arc<Ingest>,
     bytes: Bytes,

@@ -1,4 +1,4 @@
-//! `GET /api/blkin/ledger`: the ledger as committed; with `?count=store` also what is found by reading every piece.
+//! `GET /api/blkin/ledger`: the ledger as committed; with `?count=store` also a count made by reading every piece in the store.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) async fn ledger(
     let count = match Parameters(pairs).get("count") {
         None => false,
         Some("store") => true,
-        Some(other) => return Err(Problem::bad(format!("count={other:?}: only count=store is known"))),
+        Some(other) => return Err(Problem::bad(format!("count={other:?} is unknown: only count=store is"))),
     };
     let answer = move |store: &dyn Store| {
         let ledger = store.ledger()?;

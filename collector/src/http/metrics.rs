@@ -25,19 +25,19 @@ pub fn registry(metrics: Metrics) -> Registry {
     registry
 }
 
-/// What there is to measure.
+/// The sources of the metrics.
 pub struct Metrics {
-    /// The store's thread.
+    /// Handle of the store's thread.
     pub writer: Writer,
-    /// Reads what arrives.
+    /// Reads the spans that arrive.
     pub ingest: Arc<Ingest>,
     /// Memory for messages being read.
     pub budget: Budget,
     /// Live viewers.
     pub live: Live,
-    /// How long HTTP clients are waited for.
+    /// Idle time of HTTP connections, and the count of those that stalled.
     pub patience: Patience,
-    /// How it stands with the disk, for each who writes to it.
+    /// The state of the disk, as each of its writers sees it.
     pub disk: Vec<Arc<Standing>>,
 }
 
@@ -67,7 +67,7 @@ impl Collector for Metrics {
 }
 
 impl Metrics {
-    /// What came, and what became of it.
+    /// What arrived, and what became of it.
     fn of_arrivals(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let ledger = self.writer.ledger();
         ledger_metrics(encoder, &ledger, "", "annotations", |count| count.annotations)?;
@@ -75,13 +75,13 @@ impl Metrics {
         let refused = REFUSED.map(|(label, cause)| (label, self.ingest.refused_batches(cause)));
         counters(encoder, "refused_batches", "batches given back to their senders", "cause", &refused)?;
         rejected(encoder, self.ingest.rejects())?;
-        let help = "Scribe entries of other categories, which hold no spans";
+        let help = "Scribe entries skipped because their category is not scribe_category";
         counter(encoder, "skipped_entries", help, self.ingest.skipped().entries())?;
-        let help = "messages being read that wait for memory at this moment";
+        let help = "messages half read that wait for memory at this moment";
         gauge(encoder, "messages_waiting", help, self.budget.waiting())?;
-        let help = "messages dropped because they came too slowly while others waited for memory";
+        let help = "messages dropped because they arrived too slowly while others waited for memory";
         counter(encoder, "messages_dropped", help, self.budget.dropped())?;
-        let help = "HTTP clients that did not take what they were sent, and answers of HTTP/2 that were not taken: let go";
+        let help = "HTTP connections closed, and HTTP/2 answers given up, because the client did not read what it was sent";
         counter(encoder, "http_stalled", help, self.patience.stalled())
     }
 
@@ -109,18 +109,17 @@ impl Metrics {
         let index = self.writer.index_size();
         gauge(encoder, "index_segments", "segments of the store's index", index.segments)?;
         gauge(encoder, "index_bytes", "bytes of the index's segments on disk", index.bytes)?;
-        let help = "traces that are indexed in memory and by no segment yet";
+        let help = "traces whose index entries are in memory and not yet in a segment on disk";
         gauge(encoder, "index_memory_traces", help, index.traces_in_memory)?;
-        let help = "1 while memory holds more of the index than it may, and nothing is stored before the disk takes it";
+        let help = "1 while the index in memory is over its limit: nothing is stored until the disk takes it";
         gauge(encoder, "index_overfull", help, u64::from(index.is_overfull))?;
-        let help =
-            "how long retention has not gone by the machine's clock, which cannot be right; 0 while it does";
+        let help = "seconds since retention stopped following the machine's clock, which cannot be right; 0 while it follows it";
         let clock = self.writer.clock().trouble().map_or(0, |trouble| trouble.seconds);
         gauge(encoder, "clock_trouble_seconds", help, clock)?;
         let damage = self.writer.damage();
         counter(encoder, "damaged_pieces", "times that a damaged piece was left out", damage.pieces())?;
-        counter(encoder, "damaged_files", "files of the store that were set aside", damage.files())?;
-        let help = "pieces of spans stored anew from files that were set aside";
+        counter(encoder, "damaged_files", "damaged files of the store that were set aside", damage.files())?;
+        let help = "pieces of spans recovered from damaged files that were set aside";
         counter(encoder, "salvaged_spans", help, damage.salvaged())
     }
 }
@@ -144,7 +143,7 @@ fn ledger_metrics(
     counters(encoder, &name("lost"), &help("that are not in the store"), "cause", &lost)
 }
 
-/// Since the start of the process: what was rejected is in the ledger too, but there by loss alone.
+/// Counts since the start of the process. The ledger has rejected entries too, but only as lost, without the cause.
 fn rejected(encoder: &mut DescriptorEncoder<'_>, rejects: &Rejects) -> fmt::Result {
     let (name, help) = (full("rejected"), "entries, or annotations of entries, that were rejected");
     let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;

@@ -1,7 +1,7 @@
-//! The HTTP side: Zipkin's API, the page, metrics, health, the ledger. All but what Zipkin has at the root alone, such as
-//! `/health`, is under `/zipkin`, too: a proxy may pass on that path alone.
+//! The HTTP side: Zipkin's API, the page, metrics, health, the ledger. All routes are also under `/zipkin`, because a proxy may
+//! pass on only that path; the exceptions are those that Zipkin has only at the root, such as `/health`.
 //!
-//! Errors are plain text. What a client did wrong is 400, 413 or 415; a store that cannot take more is 503.
+//! Errors are plain text. A client's mistake gets 400, 413 or 415; if the store cannot take more, the status is 503.
 
 mod api;
 mod body;
@@ -44,36 +44,36 @@ use crate::settings::Settings;
 use crate::store::writer::Writer;
 use crate::store::{Store, StoreError};
 
-/// What the routes work with.
+/// The state that all routes share.
 pub struct App {
     /// The configuration.
     pub settings: Settings,
     /// The store, for reading.
     pub store: Arc<dyn Store>,
-    /// The store's thread.
+    /// Handle of the store's thread.
     pub writer: Writer,
-    /// Reads what arrives.
+    /// Reads the spans that arrive.
     pub ingest: Arc<Ingest>,
     /// Memory for bodies being read.
     pub budget: blkin_scribe::Budget,
     /// Places for queries.
     pub queries: Queries,
-    /// What was found of links between services before.
+    /// Links between services that earlier queries found.
     pub links: RememberedLinks,
-    /// What was found of times between annotations before.
+    /// Times between annotations that earlier queries found.
     pub times: RememberedTimes,
-    /// Whether the services were many when they were last asked for.
+    /// Whether there were many services when a client last asked for them.
     pub many_services: AtomicBool,
 }
 
 impl App {
-    /// The configuration of this moment.
+    /// The current configuration.
     fn config(&self) -> Arc<Config> {
         self.settings.now()
     }
 }
 
-/// Serves the routes until `stop`, and what is under way then.
+/// Serves the routes until `stop`, and then finishes the requests that are under way.
 pub async fn serve(
     listener: TcpListener,
     routes: Router,
@@ -111,7 +111,7 @@ pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
 }
 
 fn api_routes(app: Arc<App>, untaken: Untaken) -> Router {
-    // The first is the outermost.
+    // The first layer is the outermost.
     let layers = (compression::layer(), map_response_with_state(untaken, untaken::count));
     let queries = Router::new()
         .route("/api/v2/services", get(api::services))
@@ -131,7 +131,7 @@ fn api_routes(app: Arc<App>, untaken: Untaken) -> Router {
         .with_state(app)
 }
 
-/// What `blkin` asks beside Zipkin's API.
+/// The routes that `blkin` uses beside Zipkin's API.
 fn own_routes(app: Arc<App>) -> Router {
     Router::new()
         .route("/api/blkin/ledger", get(ledger::ledger))
@@ -201,7 +201,7 @@ impl From<StoreError> for Problem {
     }
 }
 
-/// Whoever looks at a page of a store that cannot be read has many queries fail at once.
+/// Logs that a query failed, with a limit on the rate: one page of a store that cannot be read makes many queries fail at once.
 fn tell_of_failure(error: &StoreError) {
     static TOLD: LazyLock<Mutex<Notices>> = LazyLock::new(Mutex::default);
     let admitted = TOLD.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
@@ -210,7 +210,7 @@ fn tell_of_failure(error: &StoreError) {
     }
 }
 
-/// A JSON answer that is written already.
+/// JSON text as an answer.
 struct Json(String);
 
 impl Json {
@@ -226,7 +226,7 @@ impl IntoResponse for Json {
     }
 }
 
-/// An answer that says how long a browser may keep it, if it is one to keep.
+/// Says in an answer how long a browser may keep it, if its status allows that.
 fn kept(answer: impl IntoResponse, how_long: &'static str) -> Response {
     let mut answer = answer.into_response();
     if answer.status().is_success() || answer.status() == StatusCode::NOT_MODIFIED {
@@ -235,14 +235,15 @@ fn kept(answer: impl IntoResponse, how_long: &'static str) -> Response {
     answer
 }
 
-/// Who posts spans to where nothing is may never look at the answers: so the log names each such path, once.
+/// Answers a request for an unknown path. A client that posts spans to a wrong path may never look at the answers, so the log
+/// names each such path once.
 fn no_route(method: &Method, uri: &Uri, named: &Named) -> Problem {
     if method == Method::POST
         && let Some(path) = named.once(uri.path().as_bytes())
     {
         tracing::warn!(
             ?path,
-            "refusing what is posted to an unknown path: spans go to /api/v2/spans or /api/v1/spans"
+            "refusing a POST to an unknown path: spans go to /api/v2/spans or /api/v1/spans"
         );
     }
     Problem::not_found("no such route: see /info or the documentation")

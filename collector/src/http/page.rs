@@ -1,6 +1,6 @@
-//! The page: a folder of static files under `/zipkin/`. The paths at which the page itself shows something
-//! (`/zipkin/traces/{id}`) get `index.html`, as in Zipkin; whatever else is no file is missing, `/zipkin/health` too: who probes
-//! there must not take a page for an answer.
+//! The page: a folder of static files under `/zipkin/`. The paths that the page itself interprets, such as
+//! `/zipkin/traces/{id}`, get `index.html`, as in Zipkin. Any other path without a file gets 404, `/zipkin/health` too: a health
+//! probe must not take the page for an answer.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ use tower_http::services::{ServeDir, ServeFile};
 use super::{Problem, kept};
 use crate::config::UI_PATH;
 
-/// The page names its scripts, so it is asked for again soon.
+/// The page names its scripts, so browsers ask for it again soon.
 const PAGE_KEPT: &str = "max-age=60";
-/// They are named by what is in them, so another version has others.
+/// Files are named after their content, so another version has other names.
 const FILES_KEPT: &str = "max-age=31536000";
 
-/// The routes of a page in a folder, for browsers that find it at `base`.
+/// The routes of the page in `folder`, for browsers that find it at `base`.
 pub(super) fn routes(folder: &Path, base: &str) -> Router {
-    // A redirect to a folder would lack the prefix; no folder of the page has an index of its own.
+    // A redirect to a folder would lack the prefix `/zipkin`; no folder of the page has an index of its own.
     let files =
         ServeDir::new(folder).redirect_to_trailing_slash(false).append_index_html_on_directories(false);
     let missing = Router::new().fallback(async || Problem::not_found("no such file"));
@@ -30,7 +30,7 @@ pub(super) fn routes(folder: &Path, base: &str) -> Router {
         .fallback_service(files.fallback(missing))
         .layer(map_response(async |answer: Response| kept(in_any_coding(answer), FILES_KEPT)));
     let to_base = {
-        // The root would lead to itself.
+        // With an empty base, `/` would redirect to itself.
         let base = if base.is_empty() { UI_PATH } else { base }.to_owned();
         get(async move |uri: Uri| redirect(&base, &uri))
     };
@@ -42,8 +42,9 @@ pub(super) fn routes(folder: &Path, base: &str) -> Router {
         .layer(map_request(with_plain_range))
 }
 
-/// Ignores what is asked of a file that is not one plain range of bytes (RFC 9110, 14.2): the files' service would refuse it. It
-/// knows nothing of If-Range, so such a range is ignored, too: who holds a part of an older file would get one of the newer.
+/// Ignores a `Range` that is not one plain range of bytes, as RFC 9110, 14.2 allows: the file service would refuse it. The file
+/// service does not know If-Range either, so a range with it is ignored too: a client that holds a part of an older file would
+/// get a part of the newer one.
 async fn with_plain_range(mut request: Request) -> Request {
     let mut ranges = request.headers().get_all(header::RANGE).iter();
     let is_plain = ranges.next().is_some_and(is_plain_range) && ranges.next().is_none();
@@ -53,7 +54,7 @@ async fn with_plain_range(mut request: Request) -> Request {
     request
 }
 
-/// Whether it is `bytes=a-b`, `bytes=a-` or `bytes=-b`. Whether the file has it is for others to say.
+/// Whether it is `bytes=a-b`, `bytes=a-` or `bytes=-b`. Whether the file has these bytes is not checked here.
 fn is_plain_range(range: &HeaderValue) -> bool {
     let range = range.to_str().ok().and_then(|range| range.strip_prefix("bytes="));
     match range.and_then(|range| range.split_once('-')) {
@@ -64,14 +65,14 @@ fn is_plain_range(range: &HeaderValue) -> bool {
     }
 }
 
-/// A number as the files' service reads it: without zeros before it.
+/// A number as the file service reads it: without leading zeros.
 fn number(text: &str) -> Option<u64> {
     let is_plain =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     text.parse().ok().filter(|_| is_plain)
 }
 
-/// Those of Zipkin's page.
+/// The routes that get `index.html`.
 fn own_routes(folder: &Path, base: &str) -> Router {
     let file = folder.join("index.html");
     let index = if base == UI_PATH { get_service(ServeFile::new(file)) } else { moved(file, base) };
@@ -81,7 +82,7 @@ fn own_routes(folder: &Path, base: &str) -> Router {
         .layer(map_response(async |answer| kept(in_any_coding(as_utf8(answer)), PAGE_KEPT)))
 }
 
-/// The page for browsers that find it elsewhere: it names its files, and in its base the API, by the whole path.
+/// The page for browsers that find it at another base: it names its files, and through its base the API, by absolute paths.
 fn moved(file: PathBuf, base: &str) -> MethodRouter {
     let (here, there) = (format!("\"{UI_PATH}/"), format!("\"{base}/"));
     get(async move || match tokio::fs::read_to_string(&file).await {
@@ -90,8 +91,8 @@ fn moved(file: PathBuf, base: &str) -> MethodRouter {
     })
 }
 
-/// A file has one tag, whether it is sent compressed or not, so that is a weak one (RFC 9110, 8.8.3.3). And it depends on what
-/// is accepted also where nothing is sent, because a cache has the file (15.4.5).
+/// A file has the same ETag whether it is sent compressed or not, so the tag is made a weak one (RFC 9110, 8.8.3.3). `Vary` is
+/// sent with 304 too, where there is no body, because a cache has the file (15.4.5).
 fn in_any_coding(mut answer: Response) -> Response {
     let headers = answer.headers_mut();
     let strong = headers.get(header::ETAG).map(HeaderValue::as_bytes).filter(|tag| tag.starts_with(b"\""));
@@ -102,7 +103,7 @@ fn in_any_coding(mut answer: Response) -> Response {
     answer
 }
 
-/// Names the encoding of a page, which its name does not tell.
+/// Names the character encoding of the page, which the file service cannot tell from its name.
 fn as_utf8(mut answer: Response) -> Response {
     if let Some(kind) = answer.headers_mut().get_mut(header::CONTENT_TYPE) {
         *kind = HeaderValue::from_static("text/html; charset=utf-8");
@@ -110,18 +111,18 @@ fn as_utf8(mut answer: Response) -> Response {
     answer
 }
 
-/// To the same where the page is, as Zipkin sends it: with 302, and with what was asked.
+/// Redirects to the same file below `base`, as Zipkin does: with 302, and with the query.
 fn redirect(base: &str, uri: &Uri) -> impl IntoResponse + use<> {
     let file = uri.path().trim_start_matches('/').trim_start_matches("zipkin");
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
     (StatusCode::FOUND, [(header::LOCATION, format!("{base}/{file}{query}"))])
 }
 
-/// What is said in its place if there is no folder.
+/// The routes in place of the page if `ui_dir` is not set.
 pub(super) fn missing() -> Router {
     let told = || async {
         Problem::not_found(
-            "no page here: ui_dir is not set. docs/deploy.md (\"Zipkin's page\") says how to get Zipkin's; the API needs none",
+            "no page here: ui_dir is not set. docs/deploy.md (\"Zipkin's page\") says how to get one; the API works without it",
         )
     };
     Router::new().route("/", get(told)).route("/zipkin", get(told)).route("/zipkin/", get(told))

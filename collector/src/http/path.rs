@@ -1,10 +1,11 @@
-//! Paths as Zipkin's server reads them: several slashes are one, which a base URL with one at its end makes of a path, and
-//! an escape of a character that needs none is that character.
+//! Paths as Zipkin's server reads them: several slashes in a row count as one, because a base URL that ends with a slash
+//! produces two; and an escape of a character that needs none counts as that character.
 
 use axum::http::Uri;
 use blkin_daemon::escapes;
 
-/// Writes the path of a URI as the routes have it. One with a wrong escape is left as it is: it might look right then.
+/// Rewrites the path of a URI to the form that the routes have. A path with a wrong escape stays as it is: rewritten, it might
+/// look right.
 pub(super) fn simplify(uri: &mut Uri) {
     if !uri.path().contains("//") && !uri.path().contains('%') || escapes::is_wrong(uri.path()) {
         return;
@@ -30,7 +31,7 @@ fn simple(path: &str) -> String {
     simple
 }
 
-/// The character of an escape that a text begins with, if it is one of those that mean the same when escaped (RFC 3986, 2.3).
+/// The character of an escape at the beginning of a text, if that character means the same when escaped (RFC 3986, 2.3).
 fn unescaped(text: &str) -> Option<char> {
     let digits = text.strip_prefix('%')?.get(..2)?;
     let character = char::from(u8::from_str_radix(digits, 16).ok()?);

@@ -1,4 +1,4 @@
-//! Queries, on threads where they may block: only so many at a time, others wait for their turn, but not for ever.
+//! Queries run on threads that may block, and only a limited number at a time. Others wait for their turn, but not for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::store::StoreError;
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
-    /// It was not its turn in time.
+    /// No place became free in time.
     #[error(
-        "as many queries run as may (`query_concurrency`), and it was not the turn of this one within {0:?}: ask again later, \
+        "too many queries are running (`query_concurrency`), and none made room for this one within {0:?}: ask again later, \
          or for less"
     )]
     Busy(Duration),
-    /// The store has none.
+    /// The store failed.
     #[error(transparent)]
     Failed(#[from] StoreError),
 }
@@ -26,27 +26,27 @@ pub enum Unanswered {
 #[derive(Debug, Clone)]
 pub struct Queries {
     places: Arc<Semaphore>,
-    /// Of them those that long queries may take.
+    /// How many of the places long queries may take.
     for_long: Arc<Semaphore>,
 }
 
 impl Queries {
-    /// Places for so many, of which long ones leave one to others, if there are two.
+    /// `most` places. If there are two or more, long queries leave one of them to the others.
     pub fn at_most(most: usize) -> Queries {
         let places = |number| Arc::new(Semaphore::new(number));
         Queries { places: places(most), for_long: places(most.saturating_sub(1).max(1)) }
     }
 
-    /// How many could run now, beside those that do.
+    /// How many places are free.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.places.available_permits()
     }
 
-    /// Runs a query once there is a place for it, for which it waits no longer than that.
+    /// Runs a query once there is a place for it; waits no longer than `patience` for that place.
     ///
     /// # Errors
-    /// When there is none in time, and when the query fails, or does not come to its end.
+    /// When no place becomes free in time, and when the query fails or panics.
     pub async fn run<T: Send + 'static>(
         &self,
         patience: Duration,
@@ -56,7 +56,7 @@ impl Queries {
         ended(place, query).await
     }
 
-    /// The same for a query that reads many traces, all there is, or all of a window of time, which may take seconds.
+    /// The same for a query that may take seconds, because it reads many traces, a whole window of time, or the whole store.
     ///
     /// # Errors
     /// As [`Queries::run`].
@@ -72,7 +72,7 @@ impl Queries {
     }
 }
 
-/// For a place.
+/// A wait for one or more places, with one deadline for all of them.
 struct Wait {
     patience: Duration,
     due: Instant,
@@ -92,7 +92,7 @@ impl Wait {
     }
 }
 
-/// The answer of a query, which leaves its places as it ends.
+/// Runs a query, which gives its places back when it ends, and returns its answer.
 async fn ended<T: Send + 'static>(
     places: impl Send + 'static,
     query: impl FnOnce() -> Result<T, StoreError> + Send + 'static,

@@ -14,7 +14,7 @@ pub(super) async fn rejects(State(app): State<Arc<App>>) -> Result<Json, Problem
     Json::of(&json!({"counts": counts(rejects), "recent": rejects.recent()}))
 }
 
-/// The causes that there were, under their transports.
+/// The counts that are not zero, by transport and cause.
 fn counts(rejects: &Rejects) -> Value {
     let by_cause = |transport| -> Map<String, Value> {
         let counts = ALL_CAUSES.map(|cause| (cause, rejects.count(transport, cause)));

@@ -1,5 +1,5 @@
-//! The memory of large answers until their readers have taken them. What queries hold while they run is bounded; who asks
-//! again and again, and reads none of it, would have the collector hold every answer until its time is over.
+//! Bounds the memory of large answers that clients have not read yet. What queries hold while they run is bounded elsewhere; but
+//! a client that asks again and again and reads nothing would make the collector hold every answer until it times out.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,12 +16,13 @@ use http_body::{Frame, SizeHint};
 use super::Problem;
 use crate::settings::Settings;
 
-/// What is smaller is not counted: all connections together hold little of such, though one of HTTP/2 may have a hundred.
+/// Smaller answers are not counted: all connections together hold few bytes of them, though an HTTP/2 connection may have a
+/// hundred.
 const SMALL_BYTES: u64 = 4 << 10;
-/// What a connection is given at a time: one of HTTP/1 copies that, and asks for more once it has sent some.
+/// How much a connection is given at a time. An HTTP/1 connection copies it, and asks for more once it has sent some.
 const PART_BYTES: usize = 64 << 10;
 
-/// Counts what answers hold. Clones share it.
+/// Counts the bytes that answers hold. Clones share the count.
 #[derive(Clone)]
 pub(super) struct Untaken {
     settings: Settings,
@@ -33,7 +34,7 @@ impl Untaken {
         Untaken { settings, held: Arc::default() }
     }
 
-    /// Holds so many bytes, if all are not more than is allowed, or if nothing else is held.
+    /// Adds so many bytes to the count, if the total stays within the limit or if nothing else is held.
     fn hold(&self, bytes: u64) -> Option<Held> {
         let most = self.settings.now().most_untaken_bytes();
         let with_these = |held: u64| (held == 0 || held + bytes <= most).then_some(held + bytes);
@@ -42,7 +43,7 @@ impl Untaken {
     }
 }
 
-/// Some bytes that are held until this is dropped.
+/// Bytes that are counted until this is dropped.
 struct Held {
     bytes: u64,
     all: Arc<AtomicU64>,
@@ -54,8 +55,8 @@ impl Drop for Held {
     }
 }
 
-/// An answer that is counted as long as anybody holds some of it: a connection of HTTP/2 keeps what it is given until its peer takes
-/// that.
+/// An answer that is counted as long as any part of it is held: an HTTP/2 connection keeps what it is given until its peer has
+/// taken it.
 struct Text {
     text: Bytes,
     _held: Held,
@@ -67,7 +68,7 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-/// What is left of an answer, in parts.
+/// The rest of an answer, which is handed out in parts.
 struct Parts {
     rest: Bytes,
 }
@@ -94,14 +95,14 @@ impl HttpBody for Parts {
     }
 }
 
-/// Counts an answer that is written already, or refuses it.
+/// Counts an answer whose body is complete, or refuses it.
 pub(super) async fn count(State(untaken): State<Untaken>, answer: Response) -> Response {
     let Some(bytes) = answer.body().size_hint().exact().filter(|&bytes| bytes > SMALL_BYTES) else {
         return answer;
     };
     let Some(held) = untaken.hold(bytes) else {
         return Problem::unavailable(
-            "large answers whose readers have not taken them hold all memory for such: ask again later",
+            "all memory for large answers is held by answers that their clients have not read yet: ask again later",
         )
         .into_response();
     };
@@ -126,13 +127,13 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// The status of an answer of so many bytes, and what there is to take.
+    /// The status of an answer of so many bytes, and its body.
     async fn answered(untaken: &Untaken, bytes: usize) -> (StatusCode, Body) {
         let answer = count(State(untaken.clone()), Body::from("x".repeat(bytes)).into_response()).await;
         (answer.status(), answer.into_body())
     }
 
-    /// What a connection takes next.
+    /// The next part that a connection would take.
     async fn part(body: &mut Body) -> Option<Bytes> {
         let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
         Some(frame.unwrap().into_data().unwrap())

@@ -21,17 +21,17 @@ use crate::query::Reading;
 use crate::store::Retention;
 use crate::store::writer::WriterOptions;
 
-/// The file that is read when none is named.
+/// The configuration file that is read if no other is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/collector.toml";
 
-/// Where the page is here.
+/// The path under which the collector itself serves the page.
 pub(crate) const UI_PATH: &str = "/zipkin";
 
-/// How the names of variables begin.
+/// The prefix of the environment variables.
 const VARIABLES: &str = "BLKIN_COLLECTOR_";
 
 const MIB: usize = 1 << 20;
-/// No configuration allows longer messages.
+/// The longest message that any configuration allows.
 pub(crate) const MOST_MESSAGE_BYTES: u64 = 1 << 30;
 const HOUR_MS: u64 = 3_600_000;
 
@@ -42,18 +42,18 @@ pub struct Arguments {
     /// Configuration file, also BLKIN_COLLECTOR_CONFIG [default: /etc/blkin/collector.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the configuration, say so, and end
+    /// Check the configuration, print the result, and exit
     #[arg(long)]
     pub check_config: bool,
-    /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once ready
+    /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once the collector is ready
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// What the flags say.
+    /// Settings that the flags override.
     #[command(flatten)]
     pub overrides: Overrides,
 }
 
-/// What the flags say; the rest comes from the environment or the file, or is the default.
+/// Settings given by flags; the others come from the environment, the file, or the defaults.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Overrides {
     /// Where to listen for Scribe [default: 127.0.0.1:9410]
@@ -68,7 +68,7 @@ pub struct Overrides {
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<PathBuf>,
-    /// Folder of a Zipkin page to serve [default: none]
+    /// Folder of a Zipkin page to serve [default: no page]
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ui_dir: Option<PathBuf>,
@@ -76,29 +76,29 @@ pub struct Overrides {
     #[arg(long, value_name = "RATE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_rate: Option<f64>,
-    /// Keep a trace for so many hours after its last arrival, 0 for ever [default: 168]
+    /// Keep a trace for this many hours after its last span arrived, 0 for ever [default: 168]
     #[arg(long, value_name = "HOURS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_hours: Option<u64>,
-    /// Keep at most so many MiB of spans, 0 for no limit [default: 10240]
+    /// Keep at most this many MiB of spans, 0 for no limit [default: 10240]
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_mib: Option<u64>,
-    /// Most live viewers at a time; 0: none [default: 16]
+    /// Most live viewers at a time, 0 for none [default: 16]
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_viewers: Option<usize>,
-    /// KiB of spans that a live viewer may lag behind [default: 4096]
+    /// How far a live viewer may lag behind, in KiB of spans [default: 4096]
     #[arg(long, value_name = "KIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_queue_kib: Option<usize>,
-    /// How to log.
+    /// Logging.
     #[command(flatten)]
     #[serde(flatten)]
     pub log: LogOverrides,
 }
 
-/// The keys that are read at the start only: what they set up lives as long as the process.
+/// The keys that are read only at the start, because what they set up lasts as long as the process.
 const FIXED_KEYS: [&str; 20] = [
     "scribe_listen",
     "http_listen",
@@ -138,7 +138,7 @@ pub struct Config {
     pub ui_dir: Option<PathBuf>,
     /// Where browsers find the page.
     pub ui_base_path: String,
-    /// Web origins whose scripts may read and post; `*` is all.
+    /// Web origins whose scripts may read and post; `*` allows all.
     pub cors_origins: Vec<String>,
     /// Log filter.
     pub log: String,
@@ -158,13 +158,13 @@ pub struct Config {
     pub max_span_kib: usize,
     /// Most entries of one message.
     pub max_entries: usize,
-    /// Most annotations of one span, most binary annotations, most tags.
+    /// Most annotations of one span; also most binary annotations, and most tags.
     pub max_annotations: usize,
     /// Deepest nesting of unknown thrift structures that are skipped.
     pub max_depth: usize,
-    /// Seconds within which a message that has begun must be whole, and an answer taken.
+    /// Seconds within which a message that has begun must be whole, and the client must have taken an answer.
     pub message_seconds: u64,
-    /// Messages that are read at the same time may hold so much memory together, in MiB.
+    /// Memory that all messages being read may hold together, in MiB.
     pub max_reading_mib: usize,
     /// Most HTTP connections at a time.
     pub http_max_connections: usize,
@@ -174,7 +174,7 @@ pub struct Config {
     pub queue_batches: usize,
     /// MiB of batches that may wait for the store.
     pub queue_mib: usize,
-    /// Memory for the store's pages in MiB, and about as much of the system's page cache.
+    /// Memory for the store's pages in MiB; the store takes about as much of the system's page cache.
     pub cache_mib: usize,
     /// Hours that a trace is kept.
     pub retention_hours: u64,
@@ -192,7 +192,7 @@ pub struct Config {
     pub query_concurrency: usize,
     /// Most live viewers at a time.
     pub live_viewers: usize,
-    /// KiB of spans that a live viewer may lag behind.
+    /// How far a live viewer may lag behind, in KiB of spans.
     pub live_queue_kib: usize,
     /// Seconds after which a search answers with what it has found.
     pub query_seconds: u64,
@@ -242,7 +242,7 @@ impl Default for Config {
     }
 }
 
-/// Whether it is a path of letters, digits and what needs no escape (RFC 3986, 2.3). Two slashes would begin a host.
+/// Whether it is a path of characters that need no escape (RFC 3986, 2.3). `//` is refused: it would begin a host name.
 fn is_plain_path(path: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     path.starts_with('/') && !path.contains("//") && path.bytes().all(is_plain)
@@ -266,31 +266,31 @@ impl Config {
         logging::check(&self.log)?;
         named_folder("data_dir", &self.data_dir)?;
         if !(0.0..=1.0).contains(&self.sample_rate) {
-            return Err(invalid("sample_rate", format!("{} is not between 0 and 1", self.sample_rate)));
+            return Err(invalid("sample_rate", format!("{} is not a number from 0 to 1", self.sample_rate)));
         }
         if let Some(folder) = &self.ui_dir {
             named_folder("ui_dir", folder)?;
             if !folder.join("index.html").is_file() {
-                return Err(invalid("ui_dir", format!("{} holds no index.html", folder.display())));
+                return Err(invalid("ui_dir", format!("{} contains no index.html", folder.display())));
             }
         }
         if !is_plain_path(&self.ui_base_path) {
             return Err(invalid(
                 "ui_base_path",
-                format!("{:?} is no path such as \"/tracing/zipkin\"", self.ui_base_path),
+                format!("{:?} is not a path such as \"/tracing/zipkin\"", self.ui_base_path),
             ));
         }
         if let Some(bad) = self.cors_origins.iter().find(|origin| HeaderValue::from_str(origin).is_err()) {
             return Err(invalid(
                 "cors_origins",
-                format!("{bad:?} is no origin such as \"https://host:port\""),
+                format!("{bad:?} is not an origin such as \"https://host:port\""),
             ));
         }
         listen_apart(("scribe_listen", self.scribe_listen), ("http_listen", self.http_listen))?;
         in_ranges(self.ranges())
     }
 
-    /// Every number with the least and the most that it may be.
+    /// Every numeric key with its value, its minimum and its maximum.
     fn ranges(&self) -> [(&'static str, u64, u64, u64); 20] {
         let of = |number: usize| number as u64;
         let message = of(self.max_message_mib);
@@ -318,15 +318,15 @@ impl Config {
         ]
     }
 
-    /// Checks what the values alone do not tell: whether this process may write the store.
+    /// Checks what the values alone do not show: whether this process may write to the store's folder.
     ///
     /// # Errors
-    /// Names the folder.
+    /// When it may not; the error names the folder.
     pub fn check_folders(&self) -> Result<(), ConfigError> {
         writable_folder("data_dir", &self.data_dir)
     }
 
-    /// Where browsers find the page, without a slash at its end.
+    /// Where browsers find the page, without a slash at the end.
     pub fn ui_base(&self) -> &str {
         self.ui_base_path.trim_end_matches('/')
     }
@@ -362,7 +362,7 @@ impl Config {
         Duration::from_secs(self.http_idle_seconds)
     }
 
-    /// What leaves the store.
+    /// How long, and how much, the store keeps.
     pub fn retention(&self) -> Retention {
         Retention {
             max_age_ms: self.retention_hours.saturating_mul(HOUR_MS),
@@ -370,7 +370,7 @@ impl Config {
         }
     }
 
-    /// How much may be watched.
+    /// Limits of live viewing.
     pub fn live_options(&self) -> blkin_live::Options {
         blkin_live::Options::new(self.live_viewers, self.live_queue_kib, self.http_idle_time())
     }
@@ -384,12 +384,12 @@ impl Config {
         }
     }
 
-    /// Places for queries.
+    /// The places for running queries.
     pub fn queries(&self) -> Queries {
         Queries::at_most(self.query_concurrency)
     }
 
-    /// Most bytes of large answers that wait for their readers to take them: an answer is about as long as its spans.
+    /// Most bytes of large answers that their clients have not read yet; an answer is about as long as its spans.
     pub fn most_untaken_bytes(&self) -> u64 {
         2 * self.query_concurrency as u64 * (self.query_max_mib * MIB) as u64
     }

@@ -1,4 +1,4 @@
-//! Starting the collector, and draining it: listeners stop, requests under way are answered, what waits is committed.
+//! Starts the collector, and drains it: the listeners stop, requests under way are answered, waiting batches are committed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,13 +24,13 @@ use crate::store::indexer::Indexer;
 use crate::store::writer::Writer;
 use crate::store::{self, Store, StoreError};
 
-/// Files that the store has open, or opens to read them or to make them anew.
+/// File descriptors for the store: files that it keeps open, or opens to read or to write them anew.
 const STORE_FILES: u64 = 64;
 
 /// Runs the collector until it is asked to stop.
 ///
 /// # Errors
-/// When the configuration cannot be used, the collector cannot start, or something it cannot do without fails.
+/// When the configuration cannot be used, the collector cannot start, or a part fails that it cannot run without.
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let read = arguments.configuration()?;
     if arguments.check_config {
@@ -62,8 +62,8 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
     drain_store(watch).await
 }
 
-/// Waits for the store's thread. It should end only once all that could hand it batches is gone: should it end before, as where
-/// only a new start can help, the collector stops, so that whoever supervises it starts it anew.
+/// Waits for the store's thread, which should end only once nothing is left that could hand it batches. If it ends earlier, as
+/// when only a restart can help, the collector stops, so that its supervisor starts it again.
 fn watch_store(thread: StoreThread, stop: CancellationToken) -> Watch {
     tokio::task::spawn_blocking(move || {
         let ended = match thread.join() {
@@ -71,7 +71,7 @@ fn watch_store(thread: StoreThread, stop: CancellationToken) -> Watch {
             Err(_panic) => Err(anyhow::anyhow!("the store's thread panicked")),
         };
         ended.inspect_err(|error| {
-            tracing::error!("failed to go on: {error}");
+            tracing::error!("stopping, because the store's thread ended: {error}");
             stop.cancel();
         })
     })
@@ -79,13 +79,13 @@ fn watch_store(thread: StoreThread, stop: CancellationToken) -> Watch {
 
 /// The thread that commits.
 type StoreThread = JoinHandle<Result<(), StoreError>>;
-/// What waits for its end.
+/// The task that waits for the end of that thread.
 type Watch = tokio::task::JoinHandle<anyhow::Result<()>>;
 
 async fn drain_store(watch: Watch) -> anyhow::Result<()> {
     match tokio::time::timeout(DRAIN_TIME, watch).await {
         Ok(ended) => ended?,
-        Err(_) => anyhow::bail!("failed to commit what waited within {DRAIN_TIME:?}"),
+        Err(_) => anyhow::bail!("failed to commit the waiting batches within {DRAIN_TIME:?}"),
     }
 }
 
@@ -96,7 +96,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Those that are configured, or what the limit of open files leaves of each.
+    /// The configured numbers, or a proportional share for each of what the limit on open files allows.
     fn within(limit: Option<u64>, config: &Config) -> Connections {
         let (scribe, http) = (config.scribe_max_connections, config.http_max_connections);
         let room = room_for(scribe + http, STORE_FILES, limit);
@@ -114,9 +114,9 @@ struct Collector {
     ingest: Arc<Ingest>,
     live: Live,
     budget: Budget,
-    /// How it stands with it, for each who writes to it.
+    /// The state of the disk, as each of its writers sees it.
     disk: Vec<Arc<Standing>>,
-    /// Until everything is served.
+    /// Kept until everything is served: dropping it ends its thread.
     _indexer: Indexer,
 }
 
@@ -130,7 +130,7 @@ impl Collector {
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
         let disk: Vec<_> = writer.standings().into_iter().chain([indexer.standing()]).collect();
         disk.iter().chain([&writer.clock()]).for_each(|standing| health.tells_of(standing.clone()));
-        // A body may be as large as a message, and so may be what it is decompressed to.
+        // A body may be as large as a message, and so may its decompressed form, which is held beside it.
         let budget = Budget::new(config.max_reading_mib << 20, 2 * config.max_message_bytes());
         let live = Live::start(config.live_options(), health.worker("live"))?;
         let settings = Settings::new(config);
@@ -164,7 +164,7 @@ impl Collector {
         let scribe = server::serve(scribe, self.ingest.clone(), scribe_options, stop.clone(), heartbeat);
         let http = self.serve_http(http, stop.clone());
         let (live, ending) = (self.live.clone(), stop.clone());
-        // A stream has no end of its own.
+        // A live stream does not end by itself.
         tokio::spawn(async move {
             ending.cancelled().await;
             live.close();

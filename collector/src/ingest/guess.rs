@@ -1,11 +1,11 @@
-//! What a body looks like that is not what it was sent as: whoever posts by hand, or by a client that was set up wrong,
-//! is told what to change.
+//! Guesses the real format of a body that was sent as another one, so that the answer can say what to change. Such a body comes
+//! from somebody who posts by hand, or from a client that is set up wrong.
 
 use std::fmt;
 
 use crate::refusal::{Cause, Refusal};
 
-/// What a body is read as.
+/// The format as which a body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadAs {
     Json,
@@ -13,29 +13,29 @@ pub(super) enum ReadAs {
     Proto3,
 }
 
-/// What to do about a body that begins so; nothing if it may be what it is read as.
+/// What the sender should change, judging by the first bytes of the body; nothing if they fit the format as which it is read.
 pub(super) fn advice(body: &[u8], read_as: ReadAs) -> Option<&'static str> {
     let text = body.trim_ascii_start();
     let is_json = matches!(text.first(), Some(b'[' | b'{'));
     match (read_as, body) {
-        (_, [0x1f, 0x8b, ..]) => Some("it looks like gzip: say so by Content-Encoding: gzip"),
+        (_, [0x1f, 0x8b, ..]) => Some("it looks like gzip: send it with Content-Encoding: gzip"),
         (ReadAs::Thrift | ReadAs::Proto3, _) if is_json => {
-            Some("it looks like JSON: say so by Content-Type: application/json")
+            Some("it looks like JSON: send it with Content-Type: application/json")
         }
-        (ReadAs::Json, _) if text.first() == Some(&b'{') => Some("a single span is a list, too: [{…}]"),
-        // A list of structs.
-        (ReadAs::Json, [0x0c, ..]) => Some(
-            "it looks like thrift: say so by Content-Type: application/x-thrift, and post it to /api/v1/spans",
-        ),
-        // The first field of a list of spans, which is also a line's end.
-        (ReadAs::Json, [0x0a, ..]) if !is_json => Some(
-            "it looks like protobuf: say so by Content-Type: application/x-protobuf, and post it to /api/v2/spans",
-        ),
+        (ReadAs::Json, _) if text.first() == Some(&b'{') => Some("send even a single span as a list: [{…}]"),
+        // The element type of a list of structs.
+        (ReadAs::Json, [0x0c, ..]) => {
+            Some("it looks like thrift: send it with Content-Type: application/x-thrift to /api/v1/spans")
+        }
+        // The tag of the first field of a list of spans, which is also a newline.
+        (ReadAs::Json, [0x0a, ..]) if !is_json => {
+            Some("it looks like protobuf: send it with Content-Type: application/x-protobuf to /api/v2/spans")
+        }
         _ => None,
     }
 }
 
-/// A refusal, with what may be the reason for it.
+/// A refusal, with advice on its likely reason.
 pub(super) struct Advised<'r> {
     pub(super) refusal: &'r dyn Refusal,
     pub(super) advice: Option<&'static str>,

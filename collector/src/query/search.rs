@@ -175,7 +175,7 @@ pub fn search(
         if matches(request, &spans) {
             found.insert(place, spans);
         }
-        tracing::warn!(trace = %id, "left spans of a trace out of an answer: it has more than others left of query_max_mib");
+        tracing::warn!(trace = %id, "left spans of a trace out of an answer: others left too little of query_max_mib for it");
     }
     Ok(Answer { found, cut: Cut::noted(had_room, in_time) })
 }

@@ -116,7 +116,7 @@ pub(super) fn read_whole(rows: &dyn Snapshot, segment: u64, column: Column) -> R
 
 /// What is said of a chunk that does not read as it was written.
 pub(super) fn damaged(segment: u64, column: Column) -> StoreError {
-    StoreError::Corrupted(format!("segment {segment} of its index, in {column:?}"))
+    StoreError::Corrupted(format!("segment {segment} of the store's index, in {column:?}"))
 }
 
 fn body(row: &[u8]) -> Option<&[u8]> {

@@ -312,7 +312,7 @@ impl Disk {
     /// Works with the file. The library answers what damage it sees, and may trip over what it does not see.
     fn guarded<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         let done = catch_unwind(AssertUnwindSafe(work))
-            .unwrap_or_else(|_| Err(StoreError::Corrupted("its library tripped over it".to_owned())));
+            .unwrap_or_else(|_| Err(StoreError::Corrupted("the database library panicked on it".to_owned())));
         if matches!(done, Err(StoreError::Corrupted(_))) {
             self.mark();
         }
@@ -349,7 +349,7 @@ impl Engine for Disk {
 
     fn write(&self, work: Work<'_>) -> Result<(), StoreError> {
         if self.suspect.load(Ordering::Acquire) {
-            return Err(StoreError::Corrupted("as was found before".to_owned()));
+            return Err(StoreError::Corrupted("as an earlier access found".to_owned()));
         }
         let _turn = self.turns.take(TO_THE_END)?;
         self.check_place()?;

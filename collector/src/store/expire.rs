@@ -122,7 +122,7 @@ impl Misdated {
             *self = Misdated { next: block + 1, next_ms: None };
             tracing::warn!(
                 block,
-                "passing over a time of arrival that is still to come: the clock was ahead"
+                "ignoring the arrival time of a block, which lies in the future: the clock was ahead then"
             );
         }
         self.look_on(rows, latest_ms)?;
@@ -307,8 +307,8 @@ impl Passing<'_> {
             }
             tracing::warn!(
                 trace = %id,
-                "removes what is older of a trace that takes too much and does not end. Perhaps a program has one trace for \
-                 all that it does"
+                "removing the older part of a trace that takes too much room and does not end; perhaps a program uses one \
+                 trace for everything it does"
             );
         } else {
             self.gone.traces.insert(id);

@@ -35,7 +35,7 @@ fn upgrade(rows: &mut dyn Transaction, from: u8) -> Result<(), StoreError> {
     if from == RENAMED_SINCE {
         rename(rows)?;
     }
-    tracing::info!(from, to = keys::FORMAT_VERSION, "brought the store to another format");
+    tracing::info!(from, to = keys::FORMAT_VERSION, "upgraded the store's format");
     rows.put(keys::VERSION, &[keys::FORMAT_VERSION])
 }
 

@@ -94,7 +94,7 @@ fn run(store: &dyn Store, stop: &AtomicBool, standing: &Standing, heartbeat: Hea
             Ok(()) => {
                 if let Some(over) = standing.succeeded() {
                     let (seconds, failures) = (over.lasted.as_secs(), over.failures);
-                    tracing::info!(seconds, failures, "the index is kept in order again");
+                    tracing::info!(seconds, failures, "work on the index succeeds again");
                 }
                 true
             }
@@ -102,10 +102,7 @@ fn run(store: &dyn Store, stop: &AtomicBool, standing: &Standing, heartbeat: Hea
             // Of damage the thread that commits ends. A full disk may have room again.
             Err(error) => {
                 if let Some(begun) = standing.failed(error.cause_of_trouble(), &error) {
-                    tracing::error!(
-                        held_back = begun.held_back,
-                        "failed to keep the index in order: {error}"
-                    );
+                    tracing::error!(held_back = begun.held_back, "failed to work on the index: {error}");
                 }
                 std::thread::sleep(RETRY_AFTER);
                 false

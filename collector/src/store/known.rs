@@ -57,8 +57,8 @@ impl Followed {
         if !std::mem::replace(&mut self.is_told, true) {
             tracing::warn!(
                 %trace,
-                "remembers no more all that is stored of a trace so large: what is sent again of it is stored again, and \
-                 answered once. Perhaps a program has one trace for all that it does"
+                "a trace is too large to remember all that is stored of it: spans of it that are sent again are stored \
+                 again, but answered once; perhaps a program uses one trace for everything it does"
             );
         }
     }

@@ -69,7 +69,7 @@ impl Manifest {
                 let next_block = number(rows, keys::NEXT_BLOCK)?;
                 Manifest::decode(&row)
                     .filter(|manifest| manifest.indexed <= next_block)
-                    .ok_or_else(|| StoreError::Corrupted("the manifest of its index".to_owned()))
+                    .ok_or_else(|| StoreError::Corrupted("the manifest of the store's index".to_owned()))
             }
         }
     }

@@ -98,7 +98,8 @@ pub enum StoreError {
     },
     /// The store was written by another version.
     #[error(
-        "failed to use the store: it has format {found}, this collector knows {known}; use its own collector, or another --data-dir"
+        "failed to use the store: it has format {found}, this collector knows {known}; use the version that wrote it, or another \
+         --data-dir"
     )]
     Format {
         /// What the store says.
@@ -109,24 +110,23 @@ pub enum StoreError {
     /// The key-value library failed.
     #[error("failed to use the store: {0}; check the disk's space and health")]
     Engine(String),
-    /// The file was closed since it was last used, after an error of its disk.
-    #[error("failed to use the store: it is closed since its disk failed; send or ask again")]
+    /// The file was closed since it was last used, after a disk error.
+    #[error("failed to use the store: its file was closed after a disk error; send or ask again")]
     Closed,
-    /// There is no room to write to.
+    /// The disk is full, or the user's quota is used up.
     #[error(
-        "failed to write to the store: its disk has no room left, or its user's share of it is used up; make room, and it \
-         goes on by itself"
+        "failed to write to the store: its disk is full, or its user's quota is used up; make room, and it goes on by itself"
     )]
     Full,
     /// The file's own structure is damaged.
     #[error(
-        "failed to use the store: its file is damaged ({0}); the next start sets it aside and keeps what is whole in it"
+        "failed to use the store: its file is damaged ({0}); the next start sets it aside and recovers what is whole in it"
     )]
     Corrupted(String),
-    /// Another file, or none, is where the store's was.
+    /// The path of the store's file leads to another file, or to none.
     #[error(
-        "failed to write to the store: {} is no more the file that is open here, but was moved, replaced or removed; the \
-         next start uses what is there then",
+        "failed to write to the store: {} was moved, replaced or removed while it was open; the next start uses what is \
+         there then",
         path.display()
     )]
     Elsewhere {
@@ -134,41 +134,41 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// A row is not as this program writes it.
-    #[error("failed to read the store: {0} is damaged")]
+    #[error("failed to read damaged data in the store: {0}")]
     Damaged(String),
-    /// Whoever waited for long work has ended it.
-    #[error("ended in the middle of the work on the index, which the next start takes up again")]
+    /// Long work was ended by its [`Beat`].
+    #[error("stopped in the middle of work on the index; the next start takes it up again")]
     Ended,
 }
 
 impl StoreError {
-    /// How it is told of the disk.
+    /// The cause under which the disk's state reports it.
     fn cause_of_trouble(&self) -> Cause {
         if matches!(self, StoreError::Full) { Cause::DiskFull } else { Cause::Failed }
     }
 
-    /// Whether only a new start can help; whoever supervises the collector makes one.
+    /// Whether only a restart can help; the collector's supervisor makes one.
     fn wants_new_start(&self) -> bool {
         matches!(self, StoreError::Corrupted(_) | StoreError::Elsewhere { .. })
     }
 }
 
-/// How it stands with the disk, for whoever writes to it under this name.
+/// The state of the disk, as the writer of this name sees it.
 fn with_disk(name: &str) -> Arc<Standing> {
     Arc::new(Standing::new(name, "disk", &[Cause::DiskFull, Cause::Failed]))
 }
 
-/// What long work calls now and then: it shows that the work goes on, and `Break` ends it.
+/// Long work calls this now and then: a call shows that the work goes on, and `Break` ends the work.
 pub type Beat<'b> = &'b dyn Fn() -> ControlFlow<()>;
 
-/// For work that nobody ends.
+/// The beat of work that nobody ends.
 pub const TO_THE_END: Beat<'static> = &|| ControlFlow::Continue(());
 
 fn go_on(beat: Beat<'_>) -> Result<(), StoreError> {
     if beat().is_break() { Err(StoreError::Ended) } else { Ok(()) }
 }
 
-/// How much an answer may still hold, in bytes: about as many as its pieces took when they came.
+/// How many bytes an answer may still hold: about as many as its pieces had when they arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     left: usize,
@@ -177,7 +177,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Room for so many bytes.
+    /// A room of so many bytes.
     pub fn of(bytes: usize) -> Room {
         Room { left: bytes, exhausted: false }
     }

@@ -74,8 +74,8 @@ impl Recent {
         if !std::mem::replace(&mut self.told_of_long, true) {
             tracing::warn!(
                 bytes,
-                "left a name of a {kind:?} out of the lists, and others like it: it, or whom it belongs to, has more than \
-                 {MAX_NAME_BYTES} bytes; its spans are stored and found"
+                "left a name of kind {kind:?} out of the lists, and will leave out others like it: the name, or that of its \
+                 service or tag, is longer than {MAX_NAME_BYTES} bytes; its spans are stored and can be found"
             );
         }
     }
@@ -91,8 +91,8 @@ impl Recent {
             self.told = most;
             let whose = if most == MOST_LISTED { String::new() } else { format!(" of {of:?}") };
             tracing::warn!(
-                "left a name of a {kind:?}{whose} out of the lists, where there are {most} already; its spans are stored \
-                 and found, and it is listed once others were not seen for as long as traces are kept"
+                "left a name of kind {kind:?}{whose} out of the lists, which hold {most} already; its spans are stored and \
+                 can be found, and it is listed once other names have not been seen for as long as traces are kept"
             );
         }
         Ok(false)

@@ -1,12 +1,12 @@
-//! The time by which retention goes: the clock's, but never further ahead than real time has passed.
+//! The time that retention uses: the clock's, but it never advances by more than the real time that has passed.
 //!
 //! A clock that jumps ahead (a wrong time server, a typo) makes everything in the store look too old, and one sweep would
 //! remove it all for good. So retention does not believe a jump at once: it goes on at the pace of real time, and says so. Once
-//! that has taken as long as traces are kept, all that came before the jump has left by itself, and what came since has the new
-//! time: then the jump is believed. A clock that goes back removes nothing, and is believed.
+//! this has lasted as long as traces are kept, everything from before the jump has expired by itself, and everything since has
+//! the new time: then the jump is believed. A clock that is set back removes nothing, and is believed at once.
 //!
-//! A machine without a clock of its own may set it right only after the collector has started. Such a clock is known by its
-//! being behind what is stored: as soon as it no longer is, it is believed as it would have been at the start.
+//! A machine without a battery-backed clock may get the right time only after the collector has started. Such a clock is
+//! recognised because it is behind the latest arrival in the store: once it no longer is, it is believed as at a start.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::writer::now_ms;
 
-/// So far the clock may be set ahead between two sweeps, as a time server does at times.
+/// The clock may be set ahead by this much between two sweeps, as a time server does at times.
 const BELIEVED_MS: u64 = 60_000;
 
 /// Retention's time.
@@ -23,7 +23,7 @@ const BELIEVED_MS: u64 = 60_000;
 pub(super) struct Pace {
     time_ms: u64,
     real_ms: u64,
-    /// When the newest came of what was stored at the start.
+    /// When the newest piece arrived that was in the store at the start.
     newest_ms: u64,
     /// The jump ahead that is not believed yet.
     jump: Option<Jump>,
@@ -50,14 +50,15 @@ impl fmt::Display for Doubt {
         match *self {
             Doubt::Ahead(ms) => write!(
                 f,
-                "the clock jumped ahead by {:?}: nothing leaves because of that, only by the time that really passes, until \
-                 the clock is back, or that was retention_hours; if the new time is right, a new start goes by it at once",
+                "the clock jumped ahead by {:?}: retention ignores the jump and counts the time that really passes, until \
+                 the clock is set back or retention_hours have passed; if the new time is right, restart the collector, \
+                 which then uses it at once",
                 Duration::from_millis(ms)
             ),
             Doubt::Behind(ms) => write!(
                 f,
-                "the clock is {:?} behind what is stored: what came after its time is not too old before it is set right, \
-                 or, if it was another clock that was wrong, before it is as late",
+                "the clock is {:?} behind the latest arrival in the store: spans that arrived after the clock's time do not \
+                 expire until the clock is set right or, if an earlier clock was wrong, until it reaches their times",
                 Duration::from_millis(ms)
             ),
         }
@@ -65,12 +66,12 @@ impl fmt::Display for Doubt {
 }
 
 impl Pace {
-    /// Begins with what the clock says now; `newest_ms` is when the newest came that is stored.
+    /// Begins with the clock's time; `newest_ms` is when the newest stored piece arrived.
     pub(super) fn start(newest_ms: u64) -> Pace {
         Pace { time_ms: now_ms(), real_ms: real_ms(), newest_ms, jump: None }
     }
 
-    /// Milliseconds since 1970, where traces leave after `max_age_ms`.
+    /// Retention's time in milliseconds since 1970; traces are kept for `max_age_ms`.
     pub(super) fn now_ms(&mut self, max_age_ms: u64) -> u64 {
         self.at(now_ms(), real_ms(), max_age_ms)
     }
@@ -78,7 +79,7 @@ impl Pace {
     fn at(&mut self, clock_ms: u64, real_ms: u64, max_age_ms: u64) -> u64 {
         let expected = self.time_ms + real_ms.saturating_sub(self.real_ms);
         let ahead_ms = clock_ms.saturating_sub(expected);
-        // What came between two jumps has the time of the first, so that the second has a time of its own to wait.
+        // Pieces that arrived between two jumps carry the time of the first jump, so the second has its own wait.
         let same = self.jump.filter(|jump| ahead_ms <= jump.ahead_ms + BELIEVED_MS);
         let jump = same.unwrap_or(Jump { since_real_ms: real_ms, ahead_ms });
         let has_waited = max_age_ms != 0 && real_ms - jump.since_real_ms >= max_age_ms;
@@ -90,7 +91,7 @@ impl Pace {
         self.time_ms
     }
 
-    /// Why the clock was not believed when the time was last asked for, if it was not.
+    /// Why the clock was not believed when the time was last asked for; none if it was.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         let behind_ms = self.newest_ms.saturating_sub(self.time_ms);
         let behind = (behind_ms > BELIEVED_MS).then_some(Doubt::Behind(behind_ms));
@@ -98,7 +99,7 @@ impl Pace {
     }
 }
 
-/// Milliseconds of real time since some moment, also of those for which the machine was suspended.
+/// Milliseconds of real time since some moment, including the time for which the machine was suspended.
 fn real_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
@@ -111,7 +112,7 @@ mod tests {
     const DAY_MS: u64 = 86_400_000;
     const MAX_AGE_MS: u64 = 7 * DAY_MS;
 
-    /// Begun when the clock said that so many days had passed, where the newest in the store is of another day.
+    /// Begun when the clock said `day`; the newest piece in the store is of `newest_day`.
     fn begun(day: u64, newest_day: u64) -> Pace {
         Pace { time_ms: day * DAY_MS, real_ms: 7, newest_ms: newest_day * DAY_MS, jump: None }
     }

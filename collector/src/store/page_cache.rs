@@ -36,7 +36,7 @@ impl PageCache {
         }
         self.written.store(0, Ordering::Relaxed);
         if let Err(error) = fadvise(&self.file, 0, None, Advice::DontNeed) {
-            tracing::debug!("failed to have the store's file leave the page cache: {error}");
+            tracing::debug!("failed to drop the store's file from the page cache: {error}");
         }
     }
 }

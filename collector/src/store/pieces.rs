@@ -60,7 +60,7 @@ impl Piece {
     pub(super) fn decode(sealed: &[u8]) -> Result<Piece, StoreError> {
         match frame::open(sealed) {
             Some(body) => Piece::decode_body(body),
-            None => Err(StoreError::Damaged("a piece of a span: its checksum is wrong, so it".to_owned())),
+            None => Err(damaged("its checksum is wrong".to_owned())),
         }
     }
 

@@ -125,7 +125,7 @@ impl Showing<'_> {
             if matches!(took, Took::Damaged) {
                 self.damage.note_piece();
                 let (trace, block) = (self.id, part.block);
-                tracing::error!(%trace, block, "left out a piece of a span that is damaged");
+                tracing::error!(%trace, block, "left out a damaged piece of a span");
             }
         }
     }
@@ -140,7 +140,7 @@ fn is_of(body: &[u8], id: TraceId, found: Found) -> bool {
 fn note_if_missing(rows: &dyn Snapshot, block: u64, damage: &Damage) -> Result<(), StoreError> {
     if (number(rows, keys::CURSOR)?..number(rows, keys::NEXT_BLOCK)?).contains(&block) {
         damage.note_piece();
-        tracing::error!(block, "failed to find a block of pieces of spans");
+        tracing::error!(block, "failed to find a block of the store");
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ pub fn open(
         let done = path.to_string_lossy().replace(DAMAGED, SALVAGED);
         fs::rename(&path, &done).map_err(failed)?;
         store.damage().note_salvaged(pieces);
-        tracing::error!(file = %done, pieces, "stored anew what is whole in a damaged file; remove it when nobody wants it");
+        tracing::error!(file = %done, pieces, "recovered what is whole in a damaged file; the file may now be removed");
     }
     store.engine.trust()?;
     Ok(store)
@@ -114,11 +114,11 @@ impl Salvage<'_> {
         }
         if lost > 0 {
             let (bytes, file) = (lost, path.display());
-            tracing::error!(bytes, %file, "passed over so many bytes that the disk does not give");
+            tracing::error!(bytes, %file, "skipped bytes that the disk cannot read");
         }
         if bodies.unread > 0 {
             let (heads, file) = (bodies.unread, path.display());
-            tracing::error!(heads, %file, "did not look what is behind so many heads of long pieces: too many were none");
+            tracing::error!(heads, %file, "skipped possible heads of long pieces: too many others had proved to be false");
         }
         self.store_batches()?;
         Ok(self.found)

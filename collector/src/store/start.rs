@@ -25,7 +25,7 @@ pub(super) fn open_index<E: Engine>(engine: &E, full: u64) -> Result<Index, Stor
     let (manifest, segments) = match opened {
         Some(opened) => opened,
         None => {
-            tracing::warn!("makes the store's index anew");
+            tracing::warn!("rebuilding the store's index");
             put_off(engine.write(&mut |rows| rows.delete(keys::MANIFEST)))?;
             Default::default()
         }
@@ -95,12 +95,12 @@ impl<E: Engine> TraceStore<E> {
             let traces = self.index.size().traces_in_memory;
             tracing::error!(
                 traces,
-                "keeps the index of all these traces in memory, and stores nothing, until its disk takes it: make room there, \
-                 or give the collector the memory"
+                "the index of all these traces is in memory, and nothing is stored until the disk takes it: make room on the \
+                 disk, or give the collector the memory"
             );
         }
         if numbers.len() > BLOCKS_AT_ONCE {
-            tracing::info!(blocks = numbers.len(), "indexed what came after the last segment");
+            tracing::info!(blocks = numbers.len(), "indexed the blocks after the index's last segment");
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl<E: Engine> TraceStore<E> {
                     parts.push(Part { block, offset: part.offset as u32, length: part.sealed.len() as u32 });
                 } else {
                     self.engine.damage().note_piece();
-                    tracing::error!(block, "left out a piece of a span that is damaged");
+                    tracing::error!(block, "left out a damaged piece of a span");
                 }
             }
         })?;
@@ -172,7 +172,7 @@ impl<E: Engine> TraceStore<E> {
 fn put_off(done: Result<(), StoreError>) -> Result<(), StoreError> {
     match done {
         Err(error @ (StoreError::Engine(_) | StoreError::Full | StoreError::Closed)) => {
-            tracing::error!("put off work on the index: {error}");
+            tracing::error!("postponed work on the index: {error}");
             Ok(())
         }
         done => done,

@@ -46,7 +46,7 @@ pub struct WriterOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Too much waits already.
-    #[error("failed to store: too much waits for the disk; send again later")]
+    #[error("failed to store: too much is waiting for the disk; send again later")]
     QueueFull,
     /// The commit failed; the log says why.
     #[error("failed to store: the commit failed; send again later")]
@@ -396,7 +396,7 @@ impl Thread {
             }
             None => {
                 if let Some(over) = self.shared.clock.succeeded() {
-                    tracing::info!(seconds = over.lasted.as_secs(), "retention goes by the clock again");
+                    tracing::info!(seconds = over.lasted.as_secs(), "retention follows the clock again");
                 }
             }
         }
@@ -415,17 +415,14 @@ impl Thread {
                 self.publish();
                 if let Some(over) = self.shared.expiring.succeeded() {
                     let (seconds, failures) = (over.lasted.as_secs(), over.failures);
-                    tracing::info!(seconds, failures, "retention goes on");
+                    tracing::info!(seconds, failures, "retention works again");
                 }
                 Ok(true)
             }
             Err(error) if error.wants_new_start() => Err(error),
             Err(error) => {
                 if let Some(begun) = self.shared.expiring.failed(error.cause_of_trouble(), &error) {
-                    tracing::error!(
-                        held_back = begun.held_back,
-                        "failed to look for what has to leave: {error}"
-                    );
+                    tracing::error!(held_back = begun.held_back, "failed to remove expired traces: {error}");
                 }
                 self.last_expiry = Some(Instant::now());
                 Ok(false)

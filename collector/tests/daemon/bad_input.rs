@@ -279,7 +279,7 @@ fn who_posts_what_it_does_not_say_is_told_what_to_change_and_so_is_who_lists_rej
     let span = br#"{"traceId":"1","id":"1"}"#;
     let list = [b"[", &span[..], b"]"].concat();
     for (header, body, expected) in [
-        (JSON, span.to_vec(), "a single span is a list, too"),
+        (JSON, span.to_vec(), "even a single span as a list"),
         (JSON, gzip(&list), "Content-Encoding: gzip"),
         (PROTOBUF, gzip(&list), "Content-Encoding: gzip"),
         (PROTOBUF, list.clone(), "Content-Type: application/json"),

@@ -40,7 +40,7 @@ type Tell = fn(u32);
 pub(super) fn silently(_: u32) {}
 
 fn loudly(percent: u32) {
-    tracing::info!(percent, "checks the store's file, which was not closed well");
+    tracing::info!(percent, "checking the store's file, which was not closed cleanly");
 }
 
 pub(super) fn open_file(path: &Path, cache_bytes: usize, tell: Tell) -> Result<Database, StoreError> {
@@ -63,7 +63,7 @@ fn open_by(
     builder.set_repair_callback(move |repair| tell((repair.progress() * 100.0) as u32));
     page_cache::forget(path);
     let opened = catch_unwind(AssertUnwindSafe(|| open(&builder)))
-        .map_err(|_| StoreError::Corrupted("its library tripped over it".to_owned()))?;
+        .map_err(|_| StoreError::Corrupted("the database library panicked on it".to_owned()))?;
     opened.map_err(|error| opening_failed(path, error))
 }
 
@@ -133,7 +133,7 @@ pub(super) fn open_checked(path: &Path, cache_bytes: usize) -> Result<Database, 
         match checked {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Err(StoreError::Corrupted(error.to_string())),
-            Err(_) => return Err(StoreError::Corrupted("its library tripped over it".to_owned())),
+            Err(_) => return Err(StoreError::Corrupted("the database library panicked on it".to_owned())),
         }
     }
     Ok(database)

@@ -48,7 +48,7 @@ impl Retry {
         if let Some(held_back) = self.begins_to_only_read() {
             tracing::warn!(
                 held_back,
-                "answers what is stored, and stores nothing until its disk takes something"
+                "the disk refuses writes: queries are answered, and nothing is stored until the disk takes writes again"
             );
         }
     }

@@ -6,7 +6,7 @@
 
 use std::ops::{AddAssign, SubAssign};
 
-/// Annotations and the span pieces they came in.
+/// A number of annotations, and of the pieces of spans in which they came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Count {
     /// Annotations, the unit of the ledger.
@@ -21,7 +21,7 @@ impl Count {
         Count { annotations: annotations as u64, spans: 1 }
     }
 
-    /// So many annotations of a piece that is counted elsewhere.
+    /// So many annotations of a piece that is itself counted elsewhere.
     pub fn annotations(annotations: usize) -> Self {
         Count { annotations: annotations as u64, spans: 0 }
     }
@@ -61,7 +61,7 @@ pub enum Figure {
     SampledOut = 6,
     /// Was in the store and left it by age or size.
     Expired = 7,
-    /// Has been committed to the store since it was created: stored + expired, counted on its own.
+    /// Has been committed to the store since the store was created: equals stored + expired, but is counted on its own.
     Committed = 8,
 }
 

@@ -2,15 +2,15 @@
 //!
 //! | step | module |
 //! |---|---|
-//! | spans come in by Scribe or HTTP, bad ones are counted and left out | [`ingest`] |
-//! | Zipkin's models, and what turns one into the other | [`model`], [`convert`], [`v1json`], [`v2json`] and [`v2view`], [`proto3`] |
+//! | spans arrive by Scribe or HTTP; bad ones are counted and left out | [`ingest`] |
+//! | Zipkin's models, and the conversions between them | [`model`], [`convert`], [`v1json`], [`v2json`] and [`v2view`], [`proto3`] |
 //! | why something was refused | [`refusal`] |
-//! | pieces are committed, indexed, expired | [`store`], counted in [`ledger`] |
+//! | pieces of spans are committed, indexed, expired | [`store`], counted in [`ledger`] |
 //! | pieces become the spans of a trace, its tree, its links | [`merge`], [`trace`] |
 //! | traces are found | [`query`] |
-//! | what arrives is shown to whoever watches | [`live`] |
+//! | arriving spans are shown to live viewers | [`live`] |
 //! | Zipkin's HTTP API, its page, metrics, health | [`http`] |
-//! | all of it is started, and drained when asked to stop | [`server`], as [`config`] says; [`settings`] change while it runs |
+//! | everything is started, and drained at a stop | [`server`], as [`config`] says; [`settings`] may change while it runs |
 
 pub mod config;
 pub mod http;

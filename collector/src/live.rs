@@ -1,4 +1,4 @@
-//! What arrives, shown to whoever watches: pieces of spans as they came, before they are committed.
+//! Shows arriving pieces of spans to live viewers, before the pieces are committed.
 
 use blkin_live::{Arrival, Hub};
 
@@ -6,10 +6,10 @@ use crate::convert::v1_to_v2;
 use crate::model::Span;
 use crate::store::{Batch, Piece};
 
-/// The hub of what the collector takes in.
+/// The hub from which live viewers get the arriving pieces.
 pub type Live = Hub<Arrived>;
 
-/// A batch that was taken.
+/// A batch that arrived.
 #[derive(Debug)]
 pub struct Arrived(pub Batch);
 

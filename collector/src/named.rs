@@ -1,18 +1,18 @@
-//! What senders call things, for the log: each name once, and no more than a few.
+//! Names that senders chose, for the log: each is logged once, and only a few are logged at all.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-/// So many names are told, and so much of each: they are whatever senders write.
+/// At most this many names are logged, and at most this many bytes of each: a sender may write anything.
 const MOST_NAMED: usize = 16;
 const MOST_BYTES: usize = 100;
 
-/// The names that were told.
+/// The names that were logged.
 #[derive(Default)]
 pub(crate) struct Named(Mutex<Vec<Box<[u8]>>>);
 
 impl Named {
-    /// A name as it may be told, if it is new.
+    /// The name as it may be logged, if it is new and there is room for one more.
     pub(crate) fn once<'n>(&self, name: &'n [u8]) -> Option<Cow<'n, str>> {
         let name = &name[..name.len().min(MOST_BYTES)];
         let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Why something that arrived was refused: one set of causes for all formats, so that they can be counted.
+//! Why an entry was refused: one set of causes for all formats, so that refusals can be counted by cause.
 
 use std::fmt::Display;
 
@@ -11,15 +11,15 @@ use crate::model::BadId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Neither base64 nor gzip, where it should be.
+    /// Not base64, or not gzip, where it should be.
     Encoding,
     /// Not thrift, JSON or protocol buffers, or cut off.
     Syntax,
     /// Longer, deeper or more than a limit allows.
     TooLarge,
-    /// An id that is missing, zero or no number.
+    /// An id that is missing, zero or not a number.
     BadId,
-    /// A member whose value cannot be.
+    /// A member whose value is not allowed.
     BadValue,
     /// An annotation without time or value, a tag without key or value.
     EmptyAnnotation,
@@ -53,7 +53,7 @@ impl Cause {
     }
 }
 
-/// What can be told of a refusal.
+/// A refusal, whose text says what was wrong.
 pub trait Refusal: Display {
     /// The cause under which it is counted.
     fn cause(&self) -> Cause;
@@ -62,7 +62,7 @@ pub trait Refusal: Display {
 /// Why a whole list was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum BadList {
-    /// It is not JSON, or no list.
+    /// It is not JSON, or not a list.
     #[error("failed to read a JSON list of spans: {0}")]
     Json(#[from] serde_json::Error),
     /// It has too many entries.
@@ -73,19 +73,19 @@ pub enum BadList {
 /// Why one entry of a list was refused. The others are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum BadEntry {
-    /// A member has another type than it must have. The place is one in the text of the entry.
+    /// A member has the wrong type. The place in the message is relative to the text of the entry.
     #[error("failed to read a span: {0} of the span")]
     Json(#[from] serde_json::Error),
-    /// No entry at all, but what follows the list.
+    /// Not an entry, but text that follows the list.
     #[error("failed to read what comes after the list of spans: {0}")]
     AfterList(serde_json::Error),
-    /// Protocol buffers that are none.
+    /// The bytes are not valid protocol buffers.
     #[error("failed to read a span: {0}")]
     Proto(&'static str),
-    /// A member that every span has is not there.
+    /// A required member is missing.
     #[error("failed to read a span: no {0}")]
     Missing(&'static str),
-    /// A member that must be an id is none.
+    /// A member that must be an id is not one.
     #[error("failed to read a span's {member}: {cause}")]
     Id {
         /// Which member.
@@ -105,7 +105,7 @@ pub enum BadEntry {
     /// A tag without key, which v1 calls a binary annotation.
     #[error("failed to read a span: no key of a binary annotation")]
     MissingKey,
-    /// A member of the other version's spans: it would be lost.
+    /// A member that only the other version of the format has: it would be lost.
     #[error(
         "failed to read a span: {0} belongs to the other version of the format; post v1 to /api/v1/spans, v2 to /api/v2/spans"
     )]
@@ -121,12 +121,12 @@ pub enum BadEntry {
 }
 
 impl BadEntry {
-    /// The length of an entry, if the limit allows it.
+    /// Checks the length of an entry against the limit.
     pub(crate) fn check_length(bytes: usize, limits: &Limits) -> Result<(), BadEntry> {
         BadEntry::check("a length", bytes, limits.max_span_bytes)
     }
 
-    /// A number of annotations or tags, if the limit allows it.
+    /// Checks a number of annotations or tags against the limit.
     pub(crate) fn check_count(what: &'static str, count: usize, limits: &Limits) -> Result<(), BadEntry> {
         BadEntry::check(what, count, limits.max_annotations)
     }

@@ -1,4 +1,4 @@
-//! The configuration as it is now: SIGHUP changes what can change while the collector runs.
+//! The current configuration: SIGHUP changes the keys that can change while the collector runs.
 
-/// Shared by all that work with the configuration.
+/// The current configuration, shared by everything that reads it.
 pub type Settings = blkin_daemon::Settings<crate::config::Config>;

@@ -1,6 +1,6 @@
-//! From bytes to batches: entries are read one by one, the bad ones counted and left out, the rest sampled.
+//! Turns bytes into batches: entries are read one by one, bad ones are counted and left out, the rest are sampled.
 //!
-//! An entry that cannot be read counts as one piece with one annotation, because nothing better is known of it.
+//! An entry that cannot be read counts as one piece with one annotation, because its real number of annotations is unknown.
 
 mod guess;
 mod rejects;
@@ -32,7 +32,7 @@ use crate::store::{Batch, Piece};
 use crate::v2view::{self, V2List, V2View};
 use crate::{proto3, v1json, v2json};
 
-/// Reads what arrives, by whatever road.
+/// Reads the spans that arrive by Scribe and HTTP.
 pub struct Ingest {
     settings: Settings,
     writer: Writer,
@@ -47,7 +47,7 @@ pub struct Ingest {
 /// Where Scribe calls come from.
 const SCRIBE: Source = Source { transport: Transport::Scribe, peer: None };
 
-/// A short span in v2 JSON.
+/// The length of a short span in v2 JSON, to estimate how many a body holds.
 const V2_SPAN_BYTES: usize = 256;
 
 /// A body of which nothing could be used.
@@ -59,7 +59,7 @@ pub struct BadBody {
     pub cause: Cause,
 }
 
-/// A batch that waits for its commit, and may have been seen already.
+/// A batch that waits for its commit, and that live viewers may have seen already.
 pub struct Submitted {
     pending: Pending,
     shown: Shown,
@@ -69,7 +69,7 @@ pub struct Submitted {
 pub type Sorted = (Batch, Result<(), BadBody>);
 
 impl Ingest {
-    /// Reads as the settings say, hands batches to the writer and shows them live.
+    /// An intake that reads as the settings say, hands batches to the writer and shows them to live viewers.
     pub fn new(settings: Settings, writer: Writer, live: Live) -> Self {
         let alive_since = now_ms() / 1000;
         let (rejects, skipped, refused) = Default::default();
@@ -82,12 +82,12 @@ impl Ingest {
         &self.rejects
     }
 
-    /// What was none of ours.
+    /// Scribe entries of other categories, which were skipped.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }
 
-    /// What fb303's questions are answered from.
+    /// The data for answers to fb303 calls.
     pub fn fb303_status(&self) -> ServiceStatus {
         let ledger = self.writer.ledger();
         let counter = |name: &str, count: Count| (name.to_owned(), count.annotations as i64);
@@ -105,12 +105,12 @@ impl Ingest {
         }
     }
 
-    /// Batches that were given back to their senders, by cause. They are not part of the ledger: the sender has them.
+    /// How many batches were given back to their senders for this cause. They are not in the ledger: the sender still has them.
     pub fn refused_batches(&self, cause: Refused) -> u64 {
         self.refused[cause as usize].load(Ordering::Relaxed)
     }
 
-    /// Hands a batch to the store's thread, and shows it to whoever watches.
+    /// Hands a batch to the store's thread, and shows it to live viewers.
     ///
     /// # Errors
     /// When too much waits already, or the collector is stopping.
@@ -124,7 +124,7 @@ impl Ingest {
     /// Waits until a batch is committed.
     ///
     /// # Errors
-    /// When it is not, and the sender has to send it again.
+    /// When it is not committed; the sender then has to send it again.
     pub async fn committed(&self, submitted: Submitted) -> Result<(), Refused> {
         let committed = submitted.pending.committed().await;
         if let Err(cause) = committed {
@@ -138,7 +138,7 @@ impl Ingest {
         self.refused[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The entries of a Scribe call, by category and message; those of other categories are skipped.
+    /// Sorts the entries of a Scribe call, given as category and message. Entries of other categories are skipped.
     fn scribe_entries<'e>(
         &self,
         entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])>,
@@ -173,7 +173,7 @@ impl Ingest {
         sorting.batch
     }
 
-    /// What could not even be taken apart: it counts as one entry.
+    /// The batch for a message that could not even be split into entries: it counts as one entry.
     pub fn broken(&self, refusal: &dyn Refusal, source: Source) -> Batch {
         self.broken_body(refusal, source).0
     }
@@ -215,7 +215,7 @@ impl Ingest {
                 others.for_each(|entry| sorting.v2_text(entry, &mut view, &limits));
                 excess.iter().for_each(|refusal| sorting.malformed(refusal));
             }
-            // A body that is no list counts as one entry, whatever it begins with.
+            // A body that is not a list counts as one entry, even if entries at its beginning could be read.
             Err(refusal) => {
                 let advice = advice(body, ReadAs::Json);
                 return self.broken_body(&Advised { refusal: &refusal, advice }, source);
@@ -229,7 +229,7 @@ impl Ingest {
         self.list((body, ReadAs::Proto3), source, proto3::read_list, Sorting::v2_proto3)
     }
 
-    /// Sorts the entries of a list; an empty body is an empty list, as for Zipkin.
+    /// Sorts the entries of a list; an empty body is an empty list, as in Zipkin.
     fn list<'a, T, E, L: Refusal>(
         &'a self,
         (body, read_as): (&[u8], ReadAs),
@@ -258,11 +258,11 @@ struct Sorting<'a> {
     source: Source,
     batch: Batch,
     first_refusal: Option<BadBody>,
-    /// What to do about the body, by its begin.
+    /// What the sender should change, judging by the body's first bytes.
     advice: Option<&'static str>,
 }
 
-/// What says nothing is left out of a span that does.
+/// An annotation or tag without content, which is left out of an otherwise good span.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to keep an annotation without time or value, or a tag without key or value")]
 struct Empty;
@@ -281,7 +281,7 @@ impl<'a> Sorting<'a> {
         Sorting { ingest, config, sampler, source, batch, first_refusal: None, advice: None }
     }
 
-    /// A span as TBinary.
+    /// A span in TBinary.
     fn encoded<'b>(&mut self, span: &'b [u8], view: &mut SpanView<'b>, limits: &Limits) {
         if !view.read(span, limits) {
             return self.v1_thrift(blkin_thrift::span::decode(span, limits));
@@ -292,7 +292,7 @@ impl<'a> Sorting<'a> {
         }
     }
 
-    /// Zipkin drops what says nothing in a thrift span; so do we, but counted.
+    /// A thrift span. Zipkin silently drops annotations and tags without content; here they are dropped too, but counted.
     fn v1_thrift(&mut self, span: Result<V1Span, blkin_thrift::Error>) {
         match span {
             Ok(span) => {
@@ -310,7 +310,7 @@ impl<'a> Sorting<'a> {
         }
     }
 
-    /// A span as v2 JSON.
+    /// A span in v2 JSON.
     fn v2_text<'t>(&mut self, entry: &'t str, view: &mut V2View<'t>, limits: &Limits) {
         if !view.read(entry, limits) {
             return match v2json::read_one(entry, limits) {
@@ -321,7 +321,7 @@ impl<'a> Sorting<'a> {
         self.v2_view(view);
     }
 
-    /// A span as v2 JSON that was read in place.
+    /// A span in v2 JSON that was read in place.
     fn v2_view(&mut self, view: &V2View<'_>) {
         let low = view.trace_id.map_or(0, |id| id.low() as i64);
         if self.takes(view.debug, low, Count::piece(view.annotations.len() + view.tags.len())) {
@@ -345,7 +345,7 @@ impl<'a> Sorting<'a> {
         self.ingest.rejects.tell(self.source, &refusal, 1);
     }
 
-    /// A span, and how much was left out of it because it says nothing.
+    /// A span, and how many annotations and tags without content were left out of it.
     fn piece(&mut self, piece: &Piece, empty: usize) {
         let (debug, low) = match piece {
             Piece::V1(span) => (span.debug, span.trace_id),
@@ -361,7 +361,7 @@ impl<'a> Sorting<'a> {
         self.batch.push(piece);
     }
 
-    /// Counts a span that was read; returns whether it is kept.
+    /// Counts a span that was read; returns whether sampling keeps it.
     fn takes(&mut self, debug: bool, low: i64, whole: Count) -> bool {
         self.count(self.received(), whole);
         let keeps = self.sampler.keeps(debug, low);
@@ -383,7 +383,7 @@ impl<'a> Sorting<'a> {
         *self.batch.ledger.get_mut(figure) += count;
     }
 
-    /// The body is bad if there was something in it, and nothing of that could be read.
+    /// The body is bad if it held entries and none of them could be read.
     fn finish(self) -> Sorted {
         let received = self.batch.ledger.get(self.received()).spans;
         let malformed = self.batch.ledger.get(Figure::Malformed).spans;

@@ -1,5 +1,5 @@
-//! What was rejected, and why: counted by cause and transport, logged without letting a flood of bad entries flood the
-//! log, and the most recent ones kept to be read (`GET /api/blkin/rejects`, `blkin rejects`).
+//! Rejected entries, and why they were rejected. They are counted by cause and transport, logged at a limited rate so that a
+//! flood of bad entries does not flood the log, and the most recent ones are kept (`GET /api/blkin/rejects`, `blkin rejects`).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,12 +14,12 @@ use crate::store::writer::now_ms;
 
 const WINDOW: Duration = Duration::from_secs(10);
 const LINES_PER_WINDOW: u64 = 5;
-/// Reasons quote what was sent; no more of them is kept than this.
+/// Reasons quote what was sent; a longer reason is cut to this.
 const MAX_REASON_CHARS: usize = 300;
-/// So many rejects are kept; the oldest leave.
+/// How many rejects are kept; the oldest are dropped.
 pub const MOST_RECENT: usize = 256;
 
-/// The roads by which entries arrive.
+/// The ways by which entries arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -45,23 +45,23 @@ impl Transport {
     }
 }
 
-/// Where something came from.
+/// Where an entry came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    /// By which road.
+    /// The way by which it came.
     pub transport: Transport,
-    /// From whom, if known.
+    /// The sender's address, if known.
     pub peer: Option<SocketAddr>,
 }
 
 /// One rejected entry.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reject {
-    /// When, in milliseconds since 1970.
+    /// When it was rejected, in milliseconds since 1970.
     pub time_ms: u64,
-    /// By which road it came.
+    /// The way by which it came.
     pub transport: Transport,
-    /// Who sent it.
+    /// The sender's address, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<SocketAddr>,
     /// The cause under which it is counted.
@@ -70,7 +70,7 @@ pub struct Reject {
     pub reason: String,
 }
 
-/// All rejects since the start.
+/// All rejects since the start of the process.
 #[derive(Default)]
 pub struct Rejects {
     counts: [[AtomicU64; ALL_CAUSES.len()]; ALL_TRANSPORTS.len()],
@@ -84,7 +84,7 @@ struct Window {
 }
 
 impl Rejects {
-    /// Counts, keeps and tells of so many equal rejects.
+    /// Counts `times` equal rejects, and logs and keeps one of them.
     pub(crate) fn tell(&self, source: Source, refusal: &dyn Refusal, times: u64) {
         let Source { transport, peer } = source;
         let cause = refusal.cause();
@@ -116,7 +116,7 @@ impl Rejects {
         recent.push_back(reject);
     }
 
-    /// Whether a line may be written now, and how many could not be in the window before.
+    /// Whether a line may be logged now; if so, how many lines were held back in the window before.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         match window.as_mut() {

@@ -1,4 +1,4 @@
-//! Sampling by trace id, as Zipkin's collector does it: the same traces are kept everywhere, and whole.
+//! Sampling by trace id, as in Zipkin's collector: every collector keeps the same traces, and keeps them whole.
 
 /// Decides which traces are kept.
 #[derive(Debug, Clone, Copy)]
@@ -7,7 +7,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Keeps this share of all traces, 0 to 1.
+    /// A sampler that keeps this share of all traces, 0 to 1.
     pub fn new(rate: f64) -> Self {
         // The float nearest to i64::MAX is above it; the cast saturates there.
         Sampler { boundary: (i64::MAX as f64 * rate.clamp(0.0, 1.0)) as i64 }

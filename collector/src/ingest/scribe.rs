@@ -1,5 +1,5 @@
-//! What the collector does with Scribe calls: `OK` is answered once the batch is committed durably; `TRY_LATER` when it
-//! was not stored, so the client still has it.
+//! Answers Scribe calls: `OK` once the batch is committed durably; `TRY_LATER` if it was not stored, so that the client keeps
+//! it.
 
 use blkin_scribe::server::{Answer, Service};
 use blkin_thrift::Error;
@@ -8,7 +8,7 @@ use blkin_thrift::scribe::{Method, ResultCode, parse_call, skim_log};
 use super::{Ingest, SCRIBE, Submitted};
 
 impl Service for Ingest {
-    /// None when the store's queue had no room.
+    /// `None` if the batch was refused at once, as when the store's queue had no room.
     type Pending = Option<Submitted>;
 
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
@@ -21,7 +21,7 @@ impl Service for Ingest {
         let call = match parse_call(frame, &limits) {
             Ok(call) => call,
             Err(bad) => {
-                // Only counted: whether that count is committed changes nothing for the client.
+                // This only counts the call: whether the count is committed changes nothing for the client.
                 let _counted = self.submit(self.broken(&bad, SCRIBE));
                 return bad.reply.map(Answer::Ready).ok_or(bad.cause);
             }

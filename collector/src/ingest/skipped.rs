@@ -1,12 +1,11 @@
-//! Scribe entries of other categories. They are none of ours and are skipped, as Zipkin does; but counted, and each category
-//! is named once: one that is misspelt at either end costs all spans, and nobody's ledger shows it, because the sender was
-//! told OK.
+//! Scribe entries of other categories. They are skipped, as in Zipkin, but counted, and the log names each category once. A
+//! category that is misspelt at either end costs all spans, and no ledger shows that loss, because the sender was told OK.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::named::Named;
 
-/// What was skipped since the start.
+/// Entries that were skipped since the start.
 #[derive(Default)]
 pub struct Skipped {
     entries: AtomicU64,
@@ -14,7 +13,7 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// Counts the skipped entries of a call, and names the category of one of them if that is new.
+    /// Counts the skipped entries of a call, and logs the category of one of them if it is new.
     pub(super) fn tell(&self, category: &[u8], entries: u64, wanted: &str) {
         self.entries.fetch_add(entries, Ordering::Relaxed);
         if let Some(category) = self.named.once(category) {
@@ -26,7 +25,7 @@ impl Skipped {
         }
     }
 
-    /// How many entries.
+    /// How many entries were skipped.
     pub fn entries(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! What both versions of Zipkin's JSON share: a list whose entries are read one by one, objects and scalars as tolerant
-//! as Zipkin's reader, within limits.
+//! What both versions of Zipkin's JSON share: a list whose entries are read one by one, and objects and scalars that are read as
+//! tolerantly as by Zipkin, but within limits.
 //!
-//! Of a member that comes twice the later counts, as in Zipkin; a list that comes twice grows.
+//! If a member comes twice, the later one counts, as in Zipkin; if a list comes twice, the elements of both count.
 
 mod members;
 mod mend;
@@ -20,7 +20,7 @@ pub(crate) use self::members::{Common, EndpointWire, Moment, read_port, required
 use self::mend::{blanked, mended};
 use crate::refusal::{BadEntry, BadList};
 
-/// Reads a list; each entry as a `T`. Bytes that are not UTF-8 are replaced.
+/// Reads a list, and each entry as a `T`. Bytes that are not UTF-8 are replaced.
 pub(crate) fn read_entries<T: Object>(
     body: &[u8],
     limits: &Limits,
@@ -33,26 +33,26 @@ pub(crate) fn read_entries<T: Object>(
 
 /// A body as text; bytes that are not UTF-8 are replaced.
 pub(crate) fn text_of(body: &[u8]) -> Cow<'_, str> {
-    // Looks for what to replace only if there is something, which is slower.
+    // The search for bytes to replace is slower, so it is made only if there are any.
     str::from_utf8(body).map_or_else(|_| String::from_utf8_lossy(body), Cow::Borrowed)
 }
 
-/// What a body holds.
+/// The entries of a body.
 #[derive(Debug)]
 pub struct List<'a> {
-    /// The texts of the entries. Each is JSON, or can be mended to be; of what kind is still to be seen.
+    /// The texts of the entries. Each is JSON or can be mended to be JSON; whether it is a span has not been checked.
     pub entries: Vec<&'a str>,
-    /// Stands for what comes after the list's end, where nothing should.
+    /// The refusal of text after the list's end, where nothing should be.
     pub excess: Option<BadEntry>,
 }
 
-/// Takes a body apart.
+/// Splits a body into the texts of its entries.
 ///
 /// # Errors
-/// When the body is no JSON list, or has too many entries.
+/// When the body is not a JSON list, or has too many entries.
 pub fn entries<'a>(body: &'a str, limits: &Limits) -> Result<List<'a>, BadList> {
     match split(body, limits) {
-        // What is wrong within the strings of one entry is no matter of the others.
+        // An error within the strings of one entry must not affect the other entries.
         Err(BadList::Json(_)) => {
             let blanked = blanked(body);
             let List { entries, excess } = split(&blanked, limits)?;
@@ -121,7 +121,7 @@ fn read_object<T: Object>(json: &str, limits: &Limits) -> Result<T, BadEntry> {
     read.map_err(|error| reading.refusal.take().unwrap_or(BadEntry::Json(error)))
 }
 
-/// Reading one entry. Errors of serde carry text only, so a refusal with a cause of its own waits here.
+/// The state while one entry is read. Errors of serde carry only text, so a refusal with a cause of its own is kept here.
 pub(crate) struct Reading<'l> {
     limits: &'l Limits,
     refusal: Cell<Option<BadEntry>>,
@@ -142,12 +142,12 @@ impl Reading<'_> {
         })
     }
 
-    /// One more of a counted thing, if the limit allows it.
+    /// Fails if the limit does not allow one more of a counted thing.
     pub(crate) fn one_more<E: de::Error>(&self, what: &'static str, so_far: usize) -> Result<(), E> {
         self.check(BadEntry::check_count(what, so_far + 1, self.limits))
     }
 
-    /// The list that is the next value; null is an empty one.
+    /// Reads the next value as a list; null is an empty list.
     pub(crate) fn extend<'de, T: Object, A: MapAccess<'de>>(
         &self,
         list: &mut Vec<T>,
@@ -157,7 +157,7 @@ impl Reading<'_> {
         members.next_value_seed(ListSeed { reading: self, list, what })
     }
 
-    /// The object that is the next value; none if it is null.
+    /// Reads the next value as an object; none if it is null.
     pub(crate) fn optional<'de, T: Object, A: MapAccess<'de>>(
         &self,
         members: &mut A,
@@ -166,9 +166,9 @@ impl Reading<'_> {
     }
 }
 
-/// What a JSON object is read into.
+/// A type that is read from a JSON object.
 pub(crate) trait Object: Sized {
-    /// What is known after some of the members.
+    /// The values of the members read so far.
     type Parts: Default;
 
     /// Takes the value of one member.
@@ -188,7 +188,7 @@ pub(crate) fn skip<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Err
     members.next_value::<IgnoredAny>().map(drop)
 }
 
-/// Takes an optional member: null changes nothing.
+/// Reads the value of an optional member: null changes nothing.
 pub(crate) fn set<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     place: &mut Option<T>,
     members: &mut A,
@@ -222,7 +222,7 @@ impl<'de, T: Object> Visitor<'de> for ObjectSeed<'_, T> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<T, A::Error> {
         let mut parts = T::Parts::default();
         while let Some(name) = members.next_key::<Name<'_>>()? {
-            // The place stays at the end of what the error says, where serde_json looks for it.
+            // The place stays at the end of the error's text, where serde_json looks for it.
             T::member(&mut parts, &name.0, &mut members, self.reading)
                 .map_err(|error| de::Error::custom(format_args!("{}: {error}", name.0)))?;
         }
@@ -326,14 +326,15 @@ impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = <&RawValue>::deserialize(deserializer)?;
         match json.get().as_bytes().first() {
-            // As it was written: no number of ours holds 1.10, or thirty digits.
+            // Kept as written: no numeric type here can hold 1.10 or thirty digits unchanged.
             Some(b'-' | b'0'..=b'9') => Ok(Text(json.get().to_owned())),
             _ => within(json).map(Text),
         }
     }
 }
 
-/// Reads a value by itself. The place of an error would be one within it: whoever reads the whole adds the right one.
+/// Reads a value by itself. The place in an error would be relative to the value, so it is removed; the reader of the whole adds
+/// the right one.
 pub(crate) fn within<'de, T: Deserialize<'de>, E: de::Error>(json: &'de RawValue) -> Result<T, E> {
     serde_json::from_str(json.get()).map_err(|error| {
         let said = error.to_string();
@@ -356,7 +357,7 @@ impl<'de> Deserialize<'de> for Whole {
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
                 match i64::try_from(number) {
                     Ok(whole) => Ok(Whole(whole)),
-                    // As Zipkin reads what its longs cannot hold.
+                    // Zipkin reads numbers that its longs cannot hold in the same way.
                     Err(_) => self.visit_f64(number as f64),
                 }
             }

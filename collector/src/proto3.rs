@@ -1,9 +1,9 @@
 //! Zipkin's v2 spans as protocol buffers (`proto/zipkin.proto`): a body of `POST /api/v2/spans`.
 //!
-//! Decoded by hand, for three reasons that generated code does not serve: a bad span is refused alone, what is empty is
-//! left out and counted, and limits hold before memory is taken. `prost` is its oracle (`tests/proto3.rs`).
+//! Decoded by hand, because generated code cannot do three things: refuse a bad span alone, leave out and count empty
+//! annotations and tags, and apply limits before memory is taken. `prost` is its oracle (`tests/proto3.rs`).
 //!
-//! Unknown fields, and known ones of another wire type, are skipped; of a field that comes twice the later counts.
+//! Unknown fields, and known fields of another wire type, are skipped. If a field comes twice, the later one counts.
 
 use blkin_thrift::Limits;
 
@@ -16,7 +16,7 @@ const FIXED64: u8 = 1;
 const CHUNK: u8 = 2;
 const FIXED32: u8 = 5;
 
-/// A span, and what of it said nothing.
+/// A span, and how much was left out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The span.
@@ -25,7 +25,7 @@ pub struct Entry {
     pub empty: usize,
 }
 
-/// Reads a `ListOfSpans`. What follows a break of the encoding cannot be found any more: the list ends there.
+/// Reads a `ListOfSpans`. Where the encoding is broken the list ends, because what follows cannot be found any more.
 ///
 /// # Errors
 /// When the list has too many entries.
@@ -58,7 +58,7 @@ enum Field<'a> {
     Fixed32,
 }
 
-/// What of a message has not been read yet.
+/// The part of a message that has not been read yet.
 struct Wire<'a>(&'a [u8]);
 
 impl<'a> Wire<'a> {
@@ -131,9 +131,9 @@ struct Parts<'a> {
     tags: std::collections::BTreeMap<String, String>,
     debug: bool,
     shared: bool,
-    /// Annotations and tags so far.
+    /// How many annotations and tags were read so far.
     items: usize,
-    /// Those of them that are left out.
+    /// How many of them are left out.
     empty: usize,
 }
 
@@ -213,7 +213,7 @@ fn present(bytes: &[u8]) -> Option<&[u8]> {
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// A big-endian number of at most `most` bytes, 16 at most; zeros before it count, as they do in JSON.
+/// A big-endian number of at most `most` bytes, which is at most 16; leading zeros count as bytes, as in JSON.
 fn number(bytes: &[u8], most: usize) -> Result<u128, BadId> {
     if bytes.len() > most {
         return Err(BadId::TooLong(2 * most));
@@ -230,7 +230,7 @@ fn read_span_id(bytes: &[u8]) -> Result<SpanId, BadId> {
     SpanId::new(number(bytes, 8)? as u64).ok_or(BadId::Zero)
 }
 
-/// A kind; one that this version does not know is none.
+/// A kind; none if this version does not know it.
 fn read_kind(number: u64) -> Option<Kind> {
     match number {
         1 => Some(Kind::Client),
@@ -241,7 +241,7 @@ fn read_kind(number: u64) -> Option<Kind> {
     }
 }
 
-/// A string; what is not UTF-8 is replaced, as everywhere.
+/// A string; bytes that are not UTF-8 are replaced, as everywhere.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -261,7 +261,7 @@ fn read_endpoint(bytes: &[u8]) -> Result<Endpoint, BadEntry> {
     Ok(endpoint)
 }
 
-/// An address of 4 or 16 bytes; others are ignored, as Zipkin does.
+/// Reads an address of 4 or 16 bytes; addresses of other lengths are ignored, as in Zipkin.
 fn read_ip(endpoint: &mut Endpoint, bytes: &[u8]) {
     if let Ok(ipv4) = <[u8; 4]>::try_from(bytes) {
         endpoint.ipv4 = Some(ipv4.into());
@@ -270,7 +270,7 @@ fn read_ip(endpoint: &mut Endpoint, bytes: &[u8]) {
     }
 }
 
-/// An annotation; none without time or value.
+/// Reads an annotation; none if it lacks a time or a value.
 fn read_annotation(bytes: &[u8]) -> Result<Option<Annotation>, BadEntry> {
     let mut wire = Wire(bytes);
     let (mut timestamp, mut value) = (0, None);
@@ -285,7 +285,7 @@ fn read_annotation(bytes: &[u8]) -> Result<Option<Annotation>, BadEntry> {
     Ok(timestamp.zip(value).map(|(timestamp, value)| Annotation::new(timestamp, value)))
 }
 
-/// A tag; none without key. Its value may be empty.
+/// Reads a tag; none if it lacks a key. Its value may be empty.
 fn read_tag(bytes: &[u8]) -> Result<Option<(String, String)>, BadEntry> {
     let mut wire = Wire(bytes);
     let (mut key, mut value) = (None, String::new());

@@ -15,7 +15,7 @@ use crate::refusal::{BadEntry, BadList};
 /// Reads a list of v1 spans. Members that are unknown, or optional and null, are skipped.
 ///
 /// # Errors
-/// When the body is no JSON list, or has too many entries.
+/// When the body is not a JSON list, or has too many entries.
 pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
     read_entries(body, limits)
 }
@@ -145,7 +145,7 @@ impl Object for BinaryAnnotation {
         Ok(())
     }
 
-    /// A value is a string or, for an address, true; others mean nothing, and become a type that no reader shows.
+    /// A value is a string or, for an address, `true`. Other values have no meaning, and get a type that no reader shows.
     fn finish(parts: BinaryAnnotationParts) -> Result<Self, BadEntry> {
         let Text(key) = parts.key.ok_or(BadEntry::MissingKey)?;
         let (kind, value) = match (parts.text, parts.flag) {
@@ -171,7 +171,7 @@ impl<'de> Deserialize<'de> for Value {
         Ok(match json.get().as_bytes().first() {
             Some(b'"') => Value::Text(within(json)?),
             Some(b't' | b'f') => Value::Flag(within(json)?),
-            // Not read, so that it may also be a number that nothing here could hold.
+            // The value is not read, so it may even be a number that no type here could hold.
             _ => Value::Other,
         })
     }
@@ -183,7 +183,7 @@ fn thrift_endpoint(wire: Option<EndpointWire>) -> Option<blkin_thrift::Endpoint>
         ipv4: ipv4.map_or(0, |ip| u32::from(ip) as i32),
         port: port.unwrap_or(0) as i16,
         service_name: service_name.unwrap_or_default(),
-        // Of thrift's zeros an address of IPv4 would be made.
+        // In a thrift span, an IPv6 address of zeros would count as an IPv4 address.
         ipv6: ipv6.filter(|ip| !ip.is_unspecified()).map(|ip| ip.octets()),
     })
 }

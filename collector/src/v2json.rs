@@ -1,4 +1,4 @@
-//! Zipkin's v2 JSON: what `POST /api/v2/spans` brings and what queries answer.
+//! Zipkin's v2 JSON: the body of `POST /api/v2/spans`, and the answers to queries.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::refusal::{BadEntry, BadList};
 /// Reads a list of spans. Members that are unknown, or optional and null, are skipped.
 ///
 /// # Errors
-/// When the body is no JSON list, or has too many entries.
+/// When the body is not a JSON list, or has too many entries.
 pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
     read_entries(body, limits)
 }
@@ -24,7 +24,7 @@ pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEnt
 /// Reads one entry of a list.
 ///
 /// # Errors
-/// When it is no span, or beyond a limit.
+/// When it is not a span, or exceeds a limit.
 pub(crate) fn read_one(json: &str, limits: &Limits) -> Result<Span, BadEntry> {
     crate::json::read_entry(json, limits)
 }
@@ -91,7 +91,7 @@ impl Object for Span {
     }
 }
 
-/// A parent of zeros is no parent.
+/// Reads a parent's id; an id of zeros means no parent.
 fn read_parent(text: Text) -> Result<Option<SpanId>, BadEntry> {
     match text.0.parse() {
         Ok(parent) => Ok(Some(parent)),

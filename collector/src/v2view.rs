@@ -1,9 +1,9 @@
 //! A v2 JSON span read in place: numbers, and slices of the text it came in.
 //!
-//! Whoever takes in very many spans needs no copies of their texts. A [`V2View`] reads what reporters write, in one
-//! pass, into memory that it keeps. It knows nothing of tolerance: at whatever is unusual, such as a member that comes
-//! twice or that nobody knows, a number as text or an escaped string, it says no, and [`v2json`](crate::v2json), which
-//! is the definition, reads the span.
+//! Copying the texts of very many spans would cost too much. A [`V2View`] reads the form that reporters write, in one
+//! pass, into memory that it reuses. It is not tolerant: at anything unusual, such as a repeated or unknown member, a
+//! number as text or an escaped string, it gives up, and [`v2json`](crate::v2json), which defines the format, reads the
+//! span instead.
 
 mod text;
 
@@ -25,9 +25,9 @@ pub struct V2View<'a> {
     pub parent: Option<SpanId>,
     /// The span itself; there is one when a span was read.
     pub id: Option<SpanId>,
-    /// Which side of what kind of call.
+    /// Which side of what kind of call the span is.
     pub kind: Option<Kind>,
-    /// What the span does.
+    /// What the span does, as its sender names it.
     pub name: Option<&'a str>,
     /// Start in microseconds since 1970, above zero.
     pub timestamp: Option<i64>,
@@ -37,17 +37,17 @@ pub struct V2View<'a> {
     pub local: Place<'a>,
     /// Who is on the other side.
     pub remote: Place<'a>,
-    /// What happened, sorted by time and value, each pair once.
+    /// The annotations, sorted by time and value, each pair once.
     pub annotations: Vec<(i64, &'a str)>,
-    /// What is known, sorted by key, each key once.
+    /// The tags, sorted by key, each key once.
     pub tags: Vec<(&'a str, &'a str)>,
-    /// Whether samplers had to let this span pass.
+    /// Whether samplers must keep this span.
     pub debug: bool,
-    /// Whether it says that the other side recorded a span of the same id.
+    /// Whether the span says that the other side recorded a span with the same id.
     pub shared: bool,
 }
 
-/// An [`Endpoint`] whose name stays where it is.
+/// An [`Endpoint`] whose name stays where it is in the text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place<'a> {
     /// The name of the service, not empty.
@@ -61,7 +61,7 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Of an endpoint; of none, nothing is known.
+    /// The place of an endpoint; empty without an endpoint.
     pub fn of(endpoint: Option<&'a Endpoint>) -> Place<'a> {
         endpoint.map_or_else(Place::default, |endpoint| Place {
             service: endpoint.service_name.as_deref(),
@@ -102,7 +102,7 @@ impl<'a> V2View<'a> {
         }
     }
 
-    /// The span with texts of its own, as [`v2json`](crate::v2json) reads it; none if none was read.
+    /// The span with texts of its own, as [`v2json`](crate::v2json) reads it; none if no span was read.
     pub fn to_span(&self) -> Option<Span> {
         self.with_texts(Texts::All)
     }
@@ -130,15 +130,14 @@ impl<'a> V2View<'a> {
         Some(span.normalized())
     }
 
-    /// Reads one entry of a list in place of what was there (the vectors keep their memory). True:
-    /// [`v2json`](crate::v2json) reads a span that says the same. False: let that read the entry; the view then holds
-    /// nothing of use.
+    /// Reads one entry of a list, and replaces the span that the view held; the vectors keep their memory. If true,
+    /// [`v2json`](crate::v2json) would read the same span. If false, the view is unusable, and `v2json` has to read the entry.
     pub fn read(&mut self, json: &'a str, limits: &Limits) -> bool {
         let mut text = Text::new(json);
         self.read_next(&mut text, &mut Locals::default(), limits) && text.end().is_some()
     }
 
-    /// As [`V2View::read`], of the entry that comes next in a text.
+    /// As [`V2View::read`], for the next entry in a text.
     fn read_next(&mut self, text: &mut Text<'a>, locals: &mut Locals<'a>, limits: &Limits) -> bool {
         let (mut annotations, mut tags) =
             (std::mem::take(&mut self.annotations), std::mem::take(&mut self.tags));
@@ -206,7 +205,7 @@ impl<'a> V2View<'a> {
     }
 }
 
-/// A list of spans, read in place from its beginning on, for as long as it is what reporters write.
+/// A list of spans, read in place from its beginning, for as long as it has the form that reporters write.
 pub struct V2List<'a> {
     text: Text<'a>,
     locals: Locals<'a>,
@@ -222,7 +221,7 @@ enum State {
     GoesOn,
     /// All entries were read, and nothing comes after them.
     Ended,
-    /// What comes is something else, perhaps no list.
+    /// The next text has another form, or the body is not a list.
     Unusual,
 }
 
@@ -232,8 +231,8 @@ impl<'a> V2List<'a> {
         V2List { text: Text::new(json), locals: Locals::default(), read: 0, state: State::Fresh }
     }
 
-    /// Reads the next entry into `view`, as [`V2View::read`] does, and returns its text; none at the end, and where the list
-    /// goes on otherwise.
+    /// Reads the next entry into `view`, as [`V2View::read`] does, and returns its text; none at the end, and where the list has
+    /// another form.
     pub fn next(&mut self, view: &mut V2View<'a>, limits: &Limits) -> Option<&'a str> {
         if !self.goes_on() {
             return None;
@@ -276,13 +275,13 @@ impl<'a> V2List<'a> {
         self.read
     }
 
-    /// Whether those were all, of a body that is a list.
+    /// Whether the body is a list and all its entries were read.
     pub fn is_whole(&self) -> bool {
         self.state == State::Ended
     }
 }
 
-/// A parent of zeros is no parent, and nor is the span itself.
+/// The parent's id; none if it is zeros or the span's own id.
 fn parent_of(text: &str, id: SpanId) -> Result<Option<SpanId>, BadId> {
     match text.parse::<SpanId>() {
         Ok(parent) => Ok(Some(parent).filter(|parent| *parent != id)),
@@ -308,13 +307,13 @@ struct Members<'a> {
     shared: Option<bool>,
 }
 
-/// Takes the value of a member, if there is one and the member was not there before.
+/// Stores the value of a member; fails if there is no value, or if the member came before.
 #[inline]
 fn once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     place.replace(value?).is_none().then_some(())
 }
 
-/// Who recorded spans: one process nearly always, and written as before.
+/// The local endpoint of the span before, as text and as read: nearly always all spans of a list have the same one.
 #[derive(Default)]
 struct Locals<'a> {
     written: &'a [u8],
@@ -335,7 +334,7 @@ impl<'a> Locals<'a> {
     }
 }
 
-/// An endpoint, whose addresses are taken as [`v2json`](crate::v2json) takes them: each as what it looks like.
+/// Reads an endpoint. As in [`v2json`](crate::v2json), the form of an address decides whether it is IPv4 or IPv6.
 fn place<'a>(text: &mut Text<'a>) -> Option<Place<'a>> {
     let (mut service, mut ipv4, mut ipv6, mut port) = (None, None, None, None);
     let mut addresses = Endpoint::default();
@@ -396,7 +395,7 @@ fn push<T>(list: &mut Vec<T>, item: T, max: usize) -> Option<()> {
 mod tests {
     use super::*;
 
-    /// What stands in one string must not be overlooked because the others are plain.
+    /// An escape in one string must not be overlooked because the other strings are plain.
     #[test]
     fn a_list_with_an_escape_or_a_control_character_is_read_up_to_it() {
         for (odd, read) in [("\\n", 1), ("\\\"", 1), ("\n", 1), ("\u{1}", 1), ("\u{7f}", 2), ("日", 2)] {
@@ -407,7 +406,7 @@ mod tests {
         }
     }
 
-    /// An endpoint is whole at its last brace, so that one that begins as another does is never taken for it.
+    /// The remembered text of an endpoint includes its last brace, so an endpoint that only begins alike is never taken for it.
     #[test]
     fn each_span_has_its_own_endpoint_however_alike_they_are_written() {
         let places = [

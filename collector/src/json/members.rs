@@ -6,7 +6,7 @@ use super::{Object, Reading, Text, Whole, set, skip};
 use crate::model::{BadId, Endpoint};
 use crate::refusal::BadEntry;
 
-/// What spans of both versions have under the same names.
+/// The members that spans of both versions have under the same names.
 #[derive(Default)]
 pub(crate) struct Common {
     pub(crate) trace_id: Option<Text>,
@@ -39,7 +39,7 @@ impl Common {
     }
 }
 
-/// What annotations of both versions have: a time and a value.
+/// The members of an annotation in both versions: a time and a value.
 #[derive(Default)]
 pub(crate) struct Moment {
     timestamp: Option<Whole>,
@@ -61,7 +61,7 @@ impl Moment {
         Ok(true)
     }
 
-    /// Both; an annotation without one of them says nothing.
+    /// Time and value; an annotation that lacks one of them is refused.
     pub(crate) fn finish(self) -> Result<(i64, String), BadEntry> {
         match (self.timestamp, self.value) {
             (Some(Whole(timestamp)), Some(Text(value))) => Ok((timestamp, value)),
@@ -70,7 +70,7 @@ impl Moment {
     }
 }
 
-/// An endpoint as both versions write it; none if it says nothing.
+/// An endpoint as both versions write it; none if it is empty.
 pub(crate) struct EndpointWire(pub(crate) Option<Endpoint>);
 
 impl Object for EndpointWire {
@@ -108,7 +108,7 @@ impl Object for EndpointWire {
     }
 }
 
-/// A port; none if it is not above zero.
+/// A port; none if it is zero or negative.
 pub(crate) fn read_port(port: i64) -> Result<Option<u16>, BadEntry> {
     match u16::try_from(port) {
         Err(_) if port > 0 => Err(BadEntry::Port(port)),
@@ -117,7 +117,7 @@ pub(crate) fn read_port(port: i64) -> Result<Option<u16>, BadEntry> {
     }
 }
 
-/// An id that a span must have.
+/// An id that a span must have; fails if it is missing or bad.
 pub(crate) fn required<T>(id: Option<Result<T, BadId>>, member: &'static str) -> Result<T, BadEntry> {
     id.ok_or(BadEntry::Missing(member))?.map_err(|cause| BadEntry::Id { member, cause })
 }

@@ -1,8 +1,8 @@
-//! What JSON does not allow and Zipkin's reader takes all the same, written as JSON: half a surrogate pair, which is what
-//! JavaScript writes of a text that was cut within one, control characters as they are, and `\'`.
+//! Mends text that JSON does not allow but Zipkin's reader accepts: half a surrogate pair, which JavaScript writes for a text
+//! that was cut within a pair; control characters that are not escaped; and `\'`.
 
-/// A body of the same length with a blank in place of what one entry may have that is no JSON: every control character and,
-/// within strings, every backslash and what it escapes. Its entries are where those of the body are.
+/// The body with blanks in place of everything in which an entry may deviate from JSON: every control character and, within
+/// strings, every backslash and what it escapes. The length and the places of the entries stay the same.
 pub(super) fn blanked(body: &str) -> String {
     let (mut in_string, mut is_escaped) = (false, false);
     let blank = |character: char| {
@@ -14,7 +14,7 @@ pub(super) fn blanked(body: &str) -> String {
     body.chars().map(blank).collect()
 }
 
-/// An entry as JSON, if there is anything to mend in its strings.
+/// An entry as valid JSON; none if there is nothing to mend in its strings.
 pub(super) fn mended(json: &str) -> Option<String> {
     let (mut mended, mut rest, mut in_string) = (String::with_capacity(json.len()), json, false);
     let is_odd = |character, in_string| match character {
@@ -47,7 +47,7 @@ pub(super) fn mended(json: &str) -> Option<String> {
     Some(mended).filter(|mended| mended != json)
 }
 
-/// How long the escape is that a text begins with, and what JSON has for it.
+/// The length of the escape at the beginning of a text, and its replacement in JSON.
 fn escape(text: &str) -> (usize, &str) {
     const LENGTH: usize = r"\ud83d".len();
     let unit = |at: usize| {

@@ -1,9 +1,9 @@
-//! What all traces of a window of time have together. All of them are come to by the index each time, which is cheap; to read
-//! them is not, so that what was read is remembered, by groups of traces that are found one after the other.
+//! Sums up all traces of a window of time. Every query finds all of them through the index, which is cheap. Reading them is not;
+//! so the result is remembered for each group of traces that the index yields one after the other.
 //!
-//! Where a group ends is decided by the ids alone (content-defined chunking, as of Muthitacharoen et al., SOSP 2001, but of
-//! ids instead of bytes): so two windows that overlap have the same groups but for those at their ends, and a trace that comes
-//! changes one group and shifts none.
+//! The ids alone decide where a group ends, unless it grows too large (content-defined chunking, as in Muthitacharoen et al.,
+//! SOSP 2001, but of ids instead of bytes). So two overlapping windows have the same groups except at their ends, and a new
+//! trace changes one group and shifts none.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher};
@@ -17,44 +17,44 @@ use crate::convert::Texts;
 use crate::model::{Span, TraceId};
 use crate::store::{Store, StoreError, Visited, Wanted};
 
-/// A group has so many traces in the mean.
+/// The mean number of traces of a group.
 pub(super) const MEAN: u64 = 2048;
-/// And never more than these.
+/// The most traces of a group.
 const MOST: usize = 16 * MEAN as usize;
-/// Or, as they are stored, so many bytes and what its last trace has: else a group of large traces could not be read in the time that
-/// a query has, and would be begun anew by each.
+/// The bytes, as stored, at which a group ends; its last trace may exceed them. Without this bound a query might not have the
+/// time to read a group of large traces, and each later query would begin it again.
 pub(super) const MOST_BYTES: u64 = 8 << 20;
 
-/// What some traces have together.
+/// A result summed over some traces.
 pub(super) trait Sum: Default {
-    /// As it is remembered.
+    /// The form in which it is remembered.
     type Kept: Weighed;
 
-    /// Adds what other traces have.
+    /// Adds the result of other traces.
     fn add(&mut self, kept: &Self::Kept);
 
-    /// All that was added.
+    /// The sum in the form in which it is remembered.
     fn keep(self) -> Self::Kept;
 }
 
-/// What is asked of each trace of a window.
+/// A question about each trace of a window.
 pub(super) struct Question<'q, S: Sum> {
     pub(super) store: &'q dyn Store,
     pub(super) reading: Reading,
-    /// What traces have to have.
+    /// Which traces are asked about.
     pub(super) wanted: Wanted,
     pub(super) window_us: &'q RangeInclusive<u64>,
-    /// The texts of spans that are enough.
+    /// The texts of spans that the question needs.
     pub(super) texts: Texts<'q>,
     pub(super) remembered: &'q Remembered<S::Kept>,
-    /// Tells all but what traces have on which an answer depends.
+    /// Hashes everything on which the result of a group depends, apart from its traces.
     pub(super) tell: &'q dyn Fn(&mut DefaultHasher),
-    /// Adds what a trace has.
+    /// Adds the result of one trace.
     pub(super) add: &'q dyn Fn(&mut S, Vec<Span>),
 }
 
 impl<S: Sum> Question<'_, S> {
-    /// The answer, of the latest traces if there is no time for all.
+    /// The answer; if there is no time for all traces, over the latest of them.
     ///
     /// # Errors
     /// When the store fails.
@@ -77,7 +77,7 @@ impl<S: Sum> Question<'_, S> {
         Ok(Answer { found: sum, cut: of_traces.or(not_reached) })
     }
 
-    /// One that begins.
+    /// A new, empty group.
     fn group(&self) -> Group {
         let mut state = self.remembered.hasher();
         (self.tell)(&mut state);
@@ -85,11 +85,11 @@ impl<S: Sum> Question<'_, S> {
     }
 }
 
-/// Traces that were found one after the other.
+/// Traces that the index yielded one after the other.
 struct Group {
     ids: Vec<TraceId>,
     bytes: u64,
-    /// All on which depends what is read of them.
+    /// A hash of everything on which the group's result depends.
     state: DefaultHasher,
 }
 
@@ -97,7 +97,7 @@ impl Group {
     fn take(&mut self, found: &Visited<'_>) {
         self.ids.push(found.id);
         self.bytes += found.bytes();
-        // Of several traces that share their low 64 bits each may be asked for by itself.
+        // Several traces may share their low 64 bits, and a strict query asks for each of them by itself.
         self.state.write_u64(found.id.high());
     }
 
@@ -113,7 +113,7 @@ struct Answering<'q, S: Sum> {
     moment: Moment,
     sum: S,
     group: Group,
-    /// Low 64 bits that several traces share, if these count as one.
+    /// Low 64 bits that several traces share, if such traces count as one.
     seen: HashSet<u64>,
     of_traces: Option<Cut>,
 }
@@ -156,7 +156,7 @@ impl<S: Sum> Answering<'_, S> {
         Ok(())
     }
 
-    /// Reads traces while there is time. Returns whether all of all of them was read.
+    /// Reads traces while there is time. Returns whether every trace was read to its end.
     fn read(&mut self, ids: &[TraceId], sum: &mut S) -> Result<bool, StoreError> {
         let mut is_whole = true;
         for &id in ids {

@@ -1,8 +1,8 @@
-//! How long something takes in each service: the time between two named annotations of a span, over all traces of a
-//! window of time. Journaling time by storage daemon is `from=Write begins`, `to=Span ended`.
+//! Measures how long something takes in each service: the time between two named annotations of a span, over all traces of a
+//! window of time. For example, `from=Write begins`, `to=Span ended` is the journaling time of each storage daemon.
 //!
 //! A message has two sides, which nearly always are two spans: `from=ms`, `to=mr` is the time from a producer's sending to each
-//! receipt, and told of the service that received.
+//! receipt. It counts for the service that received.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
@@ -22,9 +22,9 @@ use crate::store::{Store, StoreError, Wanted};
 /// What to measure, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntervalRequest {
-    /// The annotation that begins it.
+    /// The annotation that begins an interval.
     pub from: String,
-    /// The annotation of the same span that ends it, or of the other side of the same message.
+    /// The annotation that ends it, of the same span or of the other side of the same message.
     pub to: String,
     /// Only this service, in lower case.
     pub service: Option<String>,
@@ -57,11 +57,11 @@ impl IntervalRequest {
 pub struct Intervals {
     /// Traces that were looked at.
     pub traces: u64,
-    /// Whether those are all of the window, with all their spans; if not, they are its latest, and time ran out, or a trace
-    /// has more than an answer may.
+    /// Whether all traces of the window were looked at, with all their spans. If not, time ran out and these are the latest
+    /// traces, or a trace has more spans than an answer may hold.
     pub complete: bool,
-    /// How often `from` came and no `to` after it in the same span, so that there was nothing to measure: it never came, or its
-    /// sender did not tell. A span that was sent in v2 without a duration does not tell when its call ended.
+    /// How often `from` came and no `to` followed in the same span, so that there was nothing to measure: `to` never happened, or
+    /// its sender did not report it. A span that was sent in v2 without a duration does not say when its call ended.
     pub without_end: u64,
     /// What was measured, by service.
     pub services: Vec<ServiceIntervals>,
@@ -70,24 +70,24 @@ pub struct Intervals {
 /// The intervals of one service. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ServiceIntervals {
-    /// The service that wrote both annotations; of a message that which received it.
+    /// The service that wrote both annotations; for a message, the service that received it.
     pub service: String,
-    /// How many intervals.
+    /// How many intervals were measured.
     pub count: u64,
     /// Their mean.
     pub average_us: f64,
-    /// Half of them took at most this long; within 0.8 % of the exact value.
+    /// Half of the intervals took at most this long; within 0.8 % of the exact value.
     pub p50_us: u64,
-    /// 99 of 100 took at most this long; within 0.8 % of the exact value.
+    /// 99 of 100 intervals took at most this long; within 0.8 % of the exact value.
     pub p99_us: u64,
     /// The longest.
     pub max_us: u64,
 }
 
-/// What was measured in groups of traces that is remembered.
+/// The remembered times of groups of traces.
 pub type RememberedTimes = Remembered<Measured>;
 
-/// What was measured in some traces, in little memory: a group may have but one time.
+/// What was measured in some traces, in little memory, because a group may have only one time.
 #[derive(Debug)]
 pub struct Measured {
     traces: u64,
@@ -104,7 +104,7 @@ impl Weighed for Measured {
     }
 }
 
-/// What is measured in traces, one after the other.
+/// A measurement under way, to which traces are added one after the other.
 #[derive(Debug, Default)]
 struct Measuring {
     traces: u64,
@@ -146,7 +146,7 @@ impl ServiceIntervals {
     }
 }
 
-/// Measures.
+/// Measures the intervals that a request asks for.
 ///
 /// # Errors
 /// When the store fails.
@@ -182,17 +182,17 @@ pub fn intervals(
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Between {
     times_us: Vec<u64>,
-    /// How many begins nothing ended.
+    /// How many begins have no end.
     without_end: u64,
 }
 
 impl IntervalRequest {
-    /// Traces of the service; what it has written is looked for in their spans.
+    /// The traces of the service, in whose spans its annotations are looked for.
     fn wanted(&self) -> Wanted {
         Wanted::of_service(self.service.as_deref())
     }
 
-    /// All but the window on which depends what is measured in a trace.
+    /// Hashes everything, apart from the window, on which the measurement of a trace depends.
     fn tell(&self, reading: Reading, state: &mut impl Hasher) {
         (&self.from, &self.to, &self.service, &self.span_name, reading.strict).hash(state);
     }
@@ -228,11 +228,11 @@ impl IntervalRequest {
         found
     }
 
-    /// The time from each `ms` to every `mr` of the same message: of the span's other side, or of its children. A message
+    /// The time from each `ms` to every `mr` of the same message, which is on the span's other side or on its children. A message
     /// that nobody received has no end.
     fn add_times_of_messages<'s>(&self, spans: &'s [Span], found: &mut Vec<(&'s str, Between)>) {
         let of_kind = |kind| spans.iter().filter(move |span| span.kind == Some(kind));
-        // One may have been sent to very many.
+        // One message may have been sent to very many receivers.
         let sent: HashMap<SpanId, Vec<Moment>> =
             of_kind(Kind::Producer).map(|span| (span.id, moments(span, &self.from))).collect();
         let mut received = HashSet::new();
@@ -253,26 +253,26 @@ impl IntervalRequest {
         }
     }
 
-    /// The time from each `from` to the next `to` after it. Between the same annotation, the last only ends an interval.
+    /// The time from each `from` to the next `to` after it. If both are the same annotation, the last one only ends an interval.
     fn times_within(&self, span: &Span) -> Between {
         self.times_between(&moments(span, &self.from), span)
     }
 
-    /// The same from what one span has to what another has.
+    /// The same from the begins in one span to the ends in another.
     fn times_between(&self, begins: &[Moment], to: &Span) -> Between {
         let mut ends = moments(to, &self.to).into_iter();
         let begins =
             if self.from == self.to { begins.split_last().map_or(begins, |(_, rest)| rest) } else { begins };
-        // Senders write times that no clock shows: their difference may not fit, but is never below zero.
+        // Senders may write absurd times, whose difference may not fit into an i64; but it is never below zero.
         let time = |&begin: &Moment| Some(ends.find(|&end| self.follows(begin, end))?.us.abs_diff(begin.us));
-        // After a begin that nothing ends there is no end for a later one.
+        // If a begin has no end, no later begin has one.
         let times_us: Vec<u64> = begins.iter().map_while(time).collect();
         let without_end = (begins.len() - times_us.len()) as u64;
         Between { times_us, without_end }
     }
 
-    /// Two different annotations of one microsecond are an interval of nothing, unless their nanoseconds are known to be in the
-    /// other order; one is no interval.
+    /// Whether `end` can end an interval that starts at `begin`. Two different annotations of the same microsecond are an
+    /// interval of zero, unless their nanoseconds show the other order; one annotation is not an interval with itself.
     fn follows(&self, begin: Moment, end: Moment) -> bool {
         let same_moment = begin.us == end.us && (end.nanos == 0 || end.nanos >= begin.nanos);
         end.us > begin.us || (self.from != self.to && same_moment)
@@ -284,8 +284,9 @@ fn is_of_message(span: &Span) -> bool {
     matches!(span.kind, Some(Kind::Producer | Kind::Consumer))
 }
 
-/// When a span says this, in order. The marks of the begin and the end of a call or a message have become the span's own
-/// time; what came without them tells only that. A receipt has `wr` where it took time, and else is a moment.
+/// The moments of an annotation in a span, in order. The marks of the begin and the end of a call or a message have become the
+/// span's own time; a span that came without marks has only that time. A receipt has a `wr` if it took time; otherwise it is a
+/// single moment.
 fn moments(span: &Span, value: &str) -> Vec<Moment> {
     let told = |us: i64| Moment { us, nanos: 0 };
     let begin = || span.marks.begin.or(span.timestamp.map(told));
@@ -404,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A v1 piece of span 1, as the service told it.
+    /// A v1 piece of span 1, as this service would send it.
     fn piece(service: &str, marks: &[(i64, i16, &str)]) -> V1Span {
         let host = Some(Endpoint { service_name: service.to_owned(), ..Endpoint::default() });
         let annotations = marks.iter().map(|&(timestamp, nanos, value)| V1Annotation {
@@ -422,7 +423,7 @@ mod tests {
         request.told_of(&spans).into_iter().map(|(_, time_us)| time_us).collect()
     }
 
-    /// A side of a message as v2 tells it, which took so long if it is told.
+    /// A side of a message in v2, with its duration if there is one.
     fn side(id: u64, parent: Option<u64>, kind: Kind, timestamp: i64, duration: Option<i64>) -> Span {
         let parent_id = parent.map(|parent| SpanId::new(parent).unwrap());
         let service = if kind == Kind::Producer { "gateway" } else { "osd" };
@@ -501,7 +502,7 @@ mod tests {
             assert_eq!(told, [Some(time_us)], "{from} {to} of v2");
         }
         assert_eq!(times_of(&request("mr", "handled"), &both), [Some(2)]);
-        // What its sender says of the span's own time is not when it was received.
+        // The span's own time, as its sender reports it, is not when the message was received.
         let moment = V1Span { timestamp: Some(130), duration: Some(20), ..piece("osd", &[(145, 0, "mr")]) };
         assert_eq!(times_of(&request("ms", "mr"), &[both[0].clone(), moment.clone()]), [Some(45)]);
         let handled = piece("osd", &[(145, 0, "mr"), (147, 0, "handled")]);
@@ -523,7 +524,7 @@ mod tests {
         assert_eq!([times_of(&served, &both), times_of(&called, &both)], [[Some(0)]; 2], "both sides");
     }
 
-    /// Zipkin knows no duration of 0: whoever tells the time of such a call says 1.
+    /// Zipkin has no duration of 0: senders report such a call with 1.
     #[test]
     fn a_call_takes_the_time_between_its_marks_whatever_its_span_says() {
         let client = piece("rbd", &[(10, 100, "cs"), (10, 900, "cr")]);

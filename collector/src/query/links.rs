@@ -8,7 +8,7 @@ use super::search::{Answer, Reading};
 use crate::store::{Store, StoreError, Wanted};
 use crate::trace::{DependencyLink, Linker, Links};
 
-/// Links of groups of traces that are remembered.
+/// The remembered links of groups of traces.
 pub type RememberedLinks = Remembered<Links>;
 
 impl Weighed for Links {
@@ -68,7 +68,7 @@ mod tests {
     const READING: Reading = Reading { strict: true, max_bytes: 1 << 20, patience: Duration::from_secs(600) };
     const ALL: RangeInclusive<u64> = 0..=u64::MAX;
 
-    /// A call from one service to another in a trace of its own, whose id no other has and no order tells.
+    /// A call from one service to another, in a trace of its own with a unique id; the ids do not rise with the time.
     fn call(at_us: u64) -> Piece {
         let id = at_us.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Piece::V2(Span {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_has_changed_is_read_and_nothing_else() {
-        // More than a group ever has.
+        // More traces than one group ever has.
         const TRACES: u64 = 17 * MEAN;
         let store = TraceStore::new(Memory::default()).unwrap();
         keep(&store, (2..=2 * TRACES).step_by(2));

@@ -1,4 +1,4 @@
-//! Finding traces, and what they tell together.
+//! Finds and reads traces, and answers questions over many of them: links between services, times between annotations.
 
 mod groups;
 mod intervals;

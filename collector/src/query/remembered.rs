@@ -1,26 +1,27 @@
-//! What groups of traces had together, for whoever asks again. It is known by all on which it depends, and nothing of it is
-//! ever wrong: a group of which anything has changed is another one, and what nobody asks for any more makes room.
+//! Remembers the results of groups of traces for later queries. The key of a result covers everything on which the result
+//! depends, so a remembered result is never out of date: a group that has changed has another key. Results that no query uses
+//! any more make room for new ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, DefaultHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory for them: at a hundred links between twenty services, some 3 KiB for 2,000 traces.
+/// Memory for all results of one kind. With a hundred links between twenty services, 2,000 traces take some 3 KiB.
 const MOST_BYTES: usize = 16 << 20;
 
-/// What an allocator takes for a block of memory beside its bytes, about.
+/// About how many bytes an allocator takes for a block of memory beside its content.
 pub(super) const OF_A_BLOCK: usize = 16;
 
-/// What takes memory.
+/// A value whose memory is counted.
 pub trait Weighed {
-    /// About how many bytes.
+    /// About how many bytes it takes.
     fn bytes(&self) -> usize;
 }
 
-/// What is remembered of groups of traces, of one kind. Clones share it.
+/// The remembered results of one kind. Clones share them.
 #[derive(Debug)]
 pub struct Remembered<K> {
-    /// Nobody outside can tell which traces become a group, or make two groups look alike.
+    /// A secret, so that nobody outside can predict which traces form a group, or make two groups have the same key.
     secret: RandomState,
     groups: Arc<Mutex<Groups<K>>>,
 }
@@ -38,21 +39,21 @@ impl<K> Clone for Remembered<K> {
     }
 }
 
-/// By what a group is known.
+/// The key of a group: the number of its traces, and a hash of everything on which its result depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub(super) traces: usize,
     pub(super) state: u64,
 }
 
-/// When a query began, among others.
+/// The number of a query, in the order in which queries began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(u64);
 
 #[derive(Debug)]
 struct Groups<K> {
     by_key: HashMap<Key, Group<K>>,
-    /// The same, by when they were last used.
+    /// The keys, in the order of their last use.
     by_use: BTreeSet<(Moment, Key)>,
     bytes: usize,
     queries: u64,
@@ -72,30 +73,30 @@ impl<K: Weighed> Group<K> {
 }
 
 impl<K: Weighed> Remembered<K> {
-    /// For what decides what is read of a group.
+    /// A hasher for everything on which the result of a group depends.
     pub(super) fn hasher(&self) -> DefaultHasher {
         self.secret.build_hasher()
     }
 
-    /// A number for these low 64 bits, always the same.
+    /// A number for the low 64 bits of a trace id, always the same for the same bits.
     pub(super) fn number_of(&self, low: u64) -> u64 {
         self.secret.hash_one(low)
     }
 
-    /// Now, for a query that begins.
+    /// The moment of a query that begins now.
     pub(super) fn moment(&self) -> Moment {
         let mut groups = self.groups();
         groups.queries += 1;
         Moment(groups.queries)
     }
 
-    /// What a group has, if it is known.
+    /// The result of a group, if it is remembered.
     pub(super) fn get(&self, key: Key, moment: Moment) -> Option<Arc<K>> {
         self.groups().used(key, moment)
     }
 
-    /// Keeps it, if there is room, or becomes by what no later query has used. What does not find room in memory is the rest
-    /// of this query's own: if it forgot its begin instead, the next one would find nothing.
+    /// Remembers a result if there is room, or if results that neither this query nor a later one has used can make room. A query
+    /// never drops its own results for later ones: if it forgot its first groups, the next query would find nothing.
     pub(super) fn keep(&self, key: Key, kept: Arc<K>, moment: Moment) {
         let mut groups = self.groups();
         // Another query may have found the same meanwhile.
@@ -110,7 +111,7 @@ impl<K: Weighed> Remembered<K> {
 }
 
 impl<K: Weighed> Groups<K> {
-    /// What a group has, if it is known, and that it was of use then.
+    /// The result of a group, if it is remembered; notes its use at that moment.
     fn used(&mut self, key: Key, moment: Moment) -> Option<Arc<K>> {
         let group = self.by_key.get_mut(&key)?;
         if group.last_used < moment {
@@ -121,7 +122,7 @@ impl<K: Weighed> Groups<K> {
         Some(group.kept.clone())
     }
 
-    /// Keeps one that is not known, if there is room.
+    /// Remembers a group that is not known yet, if there is room.
     fn keep(&mut self, key: Key, group: Group<K>) {
         if self.make_room(group.bytes(), group.last_used) {
             self.bytes += group.bytes();
@@ -130,7 +131,7 @@ impl<K: Weighed> Groups<K> {
         }
     }
 
-    /// Forgets what was used longest ago, before that moment, until there is room.
+    /// Forgets the groups used longest ago, if that was before `moment`, until there is room; returns whether there is.
     fn make_room(&mut self, bytes: usize, moment: Moment) -> bool {
         if bytes > MOST_BYTES {
             return false;
@@ -156,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Something that takes so much memory.
+    /// A value that takes so much memory.
     #[derive(Debug)]
     struct Weight(usize);
 

@@ -1,4 +1,4 @@
-//! Reading traces from the store: one, several, by search.
+//! Reads traces from the store: one, several, or those that a search finds.
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -14,11 +14,11 @@ use crate::store::{Pieces, Room, Store, StoreError, Wanted};
 /// How traces are read.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
-    /// Whether trace ids are compared in all their 128 bits.
+    /// Whether all 128 bits of trace ids are compared.
     pub strict: bool,
-    /// Most bytes, as stored, of all traces of an answer; what is beyond is left out, which answer and log tell.
+    /// Most bytes, as stored, of all traces of an answer. Spans beyond that are left out; the answer and the log say so.
     pub max_bytes: usize,
-    /// After this time a search answers with what it has found until then, which both tell too.
+    /// After this time a search answers with what it has found so far; the answer and the log say so.
     pub patience: Duration,
 }
 
@@ -32,7 +32,7 @@ pub struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// The same in another form.
+    /// The same answer with what was found in another form.
     pub fn map<U>(self, form: impl FnOnce(T) -> U) -> Answer<U> {
         Answer { found: form(self.found), cut: self.cut }
     }
@@ -41,14 +41,14 @@ impl<T> Answer<T> {
 /// What was left out of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Spans or traces beyond the most bytes of an answer.
+    /// Spans or traces that exceeded the most bytes of an answer.
     Bytes,
     /// Traces that were not reached in time.
     Time,
 }
 
 impl Cut {
-    /// The key of the configuration that bounds it.
+    /// The configuration key that sets the bound.
     pub fn key(self) -> &'static str {
         match self {
             Cut::Bytes => "query_max_mib",
@@ -56,7 +56,7 @@ impl Cut {
         }
     }
 
-    /// Of an answer whose traces had room or not, and that was in time or not. The log tells, too.
+    /// What was left out of an answer, by whether its traces had room and whether it was in time. Also logs it.
     pub(super) fn noted(had_room: bool, in_time: bool) -> Option<Cut> {
         let cut = if had_room { (!in_time).then_some(Cut::Time) } else { Some(Cut::Bytes) };
         match cut {
@@ -82,7 +82,7 @@ pub fn trace(store: &dyn Store, id: TraceId, reading: Reading) -> Result<Answer<
     trace_with(store, id, reading, Texts::All)
 }
 
-/// The same for whom these texts are enough; others may be there.
+/// The same for a caller that needs only these texts; the answer may hold others too.
 pub(super) fn trace_with(
     store: &dyn Store,
     id: TraceId,
@@ -123,7 +123,7 @@ pub fn traces(
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for &id in ids.iter().filter(|id| reading.strict || seen.insert(id.low())) {
         let spans = spans(store, id, reading.strict, &mut room, Texts::All)?;
-        // The first trace is answered as far as it fits, so that a huge one does not look like none.
+        // The first trace is answered as far as it fits, so that a huge trace does not look like a missing one.
         if !spans.is_empty() && (!room.exhausted || found.is_empty()) {
             found.push(spans);
         }
@@ -134,8 +134,8 @@ pub fn traces(
     Ok(Answer { found, cut: Cut::noted(!room.exhausted, true) })
 }
 
-/// The traces that match, latest first. One that is too large for an answer does not hide the others: it gets the room that
-/// they leave, and of several such the latest.
+/// The traces that match, latest first. A trace that is too large for an answer does not hide the others: it gets the room that
+/// they leave. If several are too large, only the latest of them is in the answer.
 ///
 /// # Errors
 /// When the store fails.
@@ -145,17 +145,18 @@ pub fn search(
     reading: Reading,
 ) -> Result<Answer<Vec<Vec<Span>>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
-    // Of all that were looked at: what had no room of one might have made it match.
+    // Whether every trace that was looked at had room: the part of a trace that had none might have made the trace match.
     let mut had_room = true;
     let mut found: Vec<Vec<Span>> = Vec::new();
-    // With its place among those that are found.
+    // The trace that is too large, with its place among those that are found.
     let mut too_large: Option<(usize, TraceId)> = None;
     let wanted = if reading.strict { Wanted::by(request) } else { Wanted::by_any_part(request) };
     let in_time = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         let mut after = room;
         let spans = spans(store, id, reading.strict, &mut after, Texts::All)?;
         had_room &= !after.exhausted;
-        // One for which half an answer is too little hides none of those before it.
+        // Ends the search if a trace does not fit and less than half of the room was left for it. A trace for which even half an
+        // answer is too little does not end the search, so that it does not hide earlier traces.
         if after.exhausted && !room.is_for(reading.max_bytes / 2) {
             return Ok(ControlFlow::Break(()));
         }
@@ -175,12 +176,12 @@ pub fn search(
         if matches(request, &spans) {
             found.insert(place, spans);
         }
-        tracing::warn!(trace = %id, "left spans of a trace out of an answer: others left too little of query_max_mib for it");
+        tracing::warn!(trace = %id, "left spans of a trace out of an answer: it is larger than the rest of query_max_mib");
     }
     Ok(Answer { found, cut: Cut::noted(had_room, in_time) })
 }
 
-/// Visits the traces of a window, latest first, until told to stop or out of time; returns whether there was time.
+/// Visits the traces of a window, latest first, until `visit` stops it or time runs out; returns whether there was time.
 fn each_trace(
     store: &dyn Store,
     wanted: &Wanted,

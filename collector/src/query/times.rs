@@ -1,17 +1,17 @@
-//! Many times in little memory.
+//! Statistics of many times in little memory.
 
-/// Bits of a time that count, of those from its highest on.
+/// How many bits of a time count, from its highest one bit on.
 const SIGNIFICANT: u32 = 7;
 
-/// The sum, the shortest and the longest exactly, the others with 7 significant bits. What is asked of them has an answer once
-/// there is one.
+/// Times, of which sum, shortest and longest are exact and the others are kept with 7 significant bits. Averages and percentiles
+/// have a meaning only once there is a time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Times {
     count: u64,
     sum_us: u128,
     min_us: u64,
     max_us: u64,
-    /// How many there are that begin with the same bits, by their number.
+    /// How many times there are of each rounded number.
     rounded: Vec<(u16, u64)>,
 }
 
@@ -21,13 +21,13 @@ impl Default for Times {
     }
 }
 
-/// The number of all times that begin with the same bits; it grows with them.
+/// The number shared by all times with the same significant bits and length; longer times have greater numbers.
 fn rounded(time_us: u64) -> u16 {
     let insignificant = (u64::BITS - time_us.leading_zeros()).saturating_sub(SIGNIFICANT);
     ((u64::from(insignificant) << SIGNIFICANT) + (time_us >> insignificant)) as u16
 }
 
-/// The middle of all that have this number.
+/// The middle of all times with this number.
 fn middle_us(number: u16) -> u64 {
     let (insignificant, significant) = (number >> SIGNIFICANT, number % (1 << SIGNIFICANT));
     (u64::from(significant) << insignificant) + (1 << insignificant) / 2
@@ -42,7 +42,7 @@ impl Times {
         self.max_us = self.max_us.max(time_us);
     }
 
-    /// Adds others.
+    /// Adds all times of another collection.
     pub(super) fn add_all(&mut self, others: &Times) {
         others.rounded.iter().for_each(|&(number, count)| self.add_rounded(number, count));
         self.count += others.count;
@@ -58,7 +58,7 @@ impl Times {
         }
     }
 
-    /// How many there are.
+    /// How many times there are.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -84,13 +84,13 @@ impl Times {
         .clamp(self.min_us, self.max_us)
     }
 
-    /// The same, without memory for more.
+    /// The same times, without spare memory for more.
     pub(super) fn fitted(mut self) -> Times {
         self.rounded.shrink_to_fit();
         self
     }
 
-    /// About how many bytes of memory they take.
+    /// About how many bytes of memory the times take.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Times>() + self.rounded.capacity() * size_of::<(u16, u64)>()
     }

@@ -1,22 +1,22 @@
-//! JSON in its plainest form, passed from left to right.
+//! A parser that reads JSON in its plainest form, from left to right.
 
-/// A place in JSON. Each method passes what it names, if that comes next in its plainest form. The small ones are put where
-/// they are used: with the place in registers, a span is read in a fifth less of the time.
+/// A place in JSON. Each method reads what it names, if that comes next in its plainest form. The small methods are inlined: with
+/// the place in registers, a span is read in a fifth less time.
 pub(super) struct Text<'a> {
     pub(super) json: &'a str,
     pub(super) at: usize,
-    /// Whether no string of it can end otherwise than by its quote.
+    /// Whether the text has neither a backslash nor a control character, so that every string ends at the next quote.
     is_plain: bool,
 }
 
 impl<'a> Text<'a> {
-    /// At the beginning. All of it is looked at once, many bytes at a time: then nearly no string needs to be looked at for
-    /// anything but its end.
+    /// The beginning of a text. The whole text is scanned once, many bytes at a time, so that for nearly all strings only their
+    /// end has to be found.
     pub(super) fn new(json: &'a str) -> Self {
         Text { json, at: 0, is_plain: is_plain(json.as_bytes()) }
     }
 
-    /// Passes blanks, which few reporters write, and says what comes then.
+    /// Skips blanks, which few reporters write, and returns the byte after them.
     #[cold]
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
@@ -56,7 +56,7 @@ impl<'a> Text<'a> {
         self.peek().is_none().then_some(())
     }
 
-    /// An object, of which `member` passes each name, behind its first quote, and value.
+    /// Reads an object; `member` reads each member, from behind the first quote of its name to the end of its value.
     #[inline]
     pub(super) fn object(&mut self, mut member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.expect(b'{')?;
@@ -72,7 +72,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// A list, of which `element` passes each element.
+    /// Reads a list; `element` reads each element.
     #[inline]
     pub(super) fn list(&mut self, mut element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.expect(b'[')?;
@@ -87,8 +87,8 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Passes the name of a member, behind its first quote, if it is this one. Members come in one order from span to span, so
-    /// that a processor guesses them: where the value begins it knows then before it has looked for the name's end.
+    /// Reads the name of a member, from behind its first quote, if it is this one. Members come in the same order in every span,
+    /// so the processor predicts the branch, and knows where the value begins before it has looked for the name's end.
     #[inline(always)]
     pub(super) fn named(&mut self, name: &'static str) -> bool {
         let rest = &self.json.as_bytes()[self.at..];
@@ -99,7 +99,7 @@ impl<'a> Text<'a> {
         is_next && self.pass(b':')
     }
 
-    /// A string that is an id, in sixteen digits nearly always: then its end is where it was guessed to be.
+    /// Reads a string that is an id. Nearly always it has sixteen digits, so its end is first looked for there.
     #[inline(always)]
     pub(super) fn id(&mut self) -> Option<&'a str> {
         const USUAL: usize = 16;
@@ -129,7 +129,7 @@ impl<'a> Text<'a> {
         let rest = &self.json.as_bytes()[start..];
         self.at += if self.is_plain { unquoted_length(rest) } else { plain_length(rest) };
         let string = &self.json[start..self.at];
-        // What ends it may also be an escape, or a control character, which is not allowed.
+        // The string may also have ended at an escape, or at a control character, which is not allowed.
         (self.json.as_bytes().get(self.at) == Some(&b'"')).then(|| {
             self.at += 1;
             string
@@ -157,7 +157,7 @@ impl<'a> Text<'a> {
             self.at += 1;
         }
         match (self.json.as_bytes().get(start)?, self.at - start) {
-            // No digit; zeros before others, or a negative zero, are no plain numbers.
+            // No digit at all. Leading zeros and a negative zero are not plain numbers either.
             (_, 0) => None,
             (b'0', length) if length > 1 || negative => None,
             _ if negative => Some(-number),
@@ -175,12 +175,12 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Eight digits as one word: neighbours become numbers of two, then of four, then of eight digits.
+/// Reads eight digits as one word: neighbours are combined to numbers of two, then four, then eight digits.
 #[inline]
 fn eight_digits(bytes: &[u8; 8]) -> Option<i64> {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let worth = u64::from_le_bytes(*bytes) ^ (EACH * u64::from(b'0'));
-    // At most nine: no byte that is touches another.
+    // Every byte must be at most nine. No byte of this sum carries into another.
     if (worth | ((worth & (EACH * 0x7f)) + EACH * (0x7f - 9))) & (EACH << 7) != 0 {
         return None;
     }
@@ -197,14 +197,15 @@ fn is_plain(bytes: &[u8]) -> bool {
     bytes.chunks(1024).all(is_plain)
 }
 
-/// How many bytes come before the first quote, eight looked at as one.
+/// How many bytes come before the first quote; eight bytes are examined at a time.
 #[inline]
 fn unquoted_length(bytes: &[u8]) -> usize {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let (chunks, rest) = bytes.as_chunks::<8>();
     for (at, chunk) in chunks.iter().enumerate() {
         let quote = u64::from_le_bytes(*chunk) ^ (EACH * u64::from(b'"'));
-        // Only a byte of zero borrows from its highest bit without having had it; what is further up is of no interest.
+        // Only a zero byte borrows from its highest bit while that bit is clear. Bytes above the first such byte may be wrong,
+        // but they do not matter.
         let ends = quote.wrapping_sub(EACH) & !quote & (EACH << 7);
         if ends != 0 {
             return at * 8 + ends.trailing_zeros() as usize / 8;
@@ -213,9 +214,9 @@ fn unquoted_length(bytes: &[u8]) -> usize {
     chunks.len() * 8 + rest.iter().position(|&byte| byte == b'"').unwrap_or(rest.len())
 }
 
-/// How many bytes come before the first that is a quote, a backslash or a control character. Eight are looked at as one:
-/// of bytes below 128, one that is less than another borrows from its highest bit; what is borrowed further up is of no
-/// interest, because the first such byte counts.
+/// How many bytes come before the first quote, backslash or control character. Eight bytes are examined at a time: if a byte
+/// below 128 is less than the one subtracted from it, it borrows from its highest bit. The borrow may make bytes further up
+/// wrong; they do not matter, because only the first such byte counts.
 #[inline]
 fn plain_length(bytes: &[u8]) -> usize {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);

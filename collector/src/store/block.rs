@@ -1,15 +1,15 @@
 //! Blocks: the pieces of a commit, one after the other, trace by trace.
 //!
-//! A block is a row of at most [`BLOCK_BYTES`], unless one piece alone is longer. It begins with the time of its arrival,
-//! by which it leaves. Retention passes the blocks in their order: what of a block belongs to traces that went on later is
-//! kept in a row of its own until those leave ([`super::expire`]).
+//! A block is a row of at most [`BLOCK_BYTES`], unless one piece alone is longer. It begins with its time of arrival, which
+//! decides when it expires. Retention passes the blocks in order. Pieces of a passed block whose traces went on later are
+//! kept in a row of their own until those traces expire ([`super::expire`]).
 
 use std::ops::ControlFlow;
 
 use super::engine::{Snapshot, Transaction};
 use super::{StoreError, frame, keys};
 
-/// Just below the 64 KiB at which the engine would take 128.
+/// Just below 64 KiB; for that much the engine would take 128 KiB.
 pub(super) const BLOCK_BYTES: usize = 65_000;
 /// Where the first piece of a block begins.
 pub(super) const FIRST: usize = 8;
@@ -18,9 +18,9 @@ pub(super) const FIRST: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) block: u64,
-    /// Where the first of them begins.
+    /// Where the first of these pieces begins.
     pub(super) offset: u32,
-    /// Bytes of all of them, with their heads.
+    /// Bytes of all these pieces, with their heads.
     pub(super) length: u32,
 }
 
@@ -34,18 +34,18 @@ pub(super) struct Writing<'r> {
 }
 
 impl<'r> Writing<'r> {
-    /// Begins at a block that is not written yet.
+    /// Begins with the block of this number, which is not written yet.
     pub(super) fn new(rows: &'r mut dyn Transaction, number: u64, arrival_ms: u64) -> Self {
         let row = Vec::with_capacity(BLOCK_BYTES);
         Writing { rows, number, arrival_ms, row, part: None }
     }
 
-    /// Begins another trace. Returns what was written of the one before since it was last asked.
+    /// Ends the current part, because another trace follows. Returns it, if pieces were added since the last part ended.
     pub(super) fn end_part(&mut self) -> Option<Part> {
         self.part.take()
     }
 
-    /// Adds a piece; returns a part that has ended with it, because the next is in another block.
+    /// Adds a piece. If it does not fit, writes the block first and returns the part that ended with that block.
     pub(super) fn add(&mut self, sealed: &[u8]) -> Result<Option<Part>, StoreError> {
         let mut ended = None;
         if self.row.len() > FIRST && self.row.len() + sealed.len() > BLOCK_BYTES {
@@ -82,14 +82,14 @@ pub(super) fn arrival_ms(row: &[u8]) -> u64 {
     keys::read_u64(row, 0).unwrap_or(0)
 }
 
-/// What was looked at.
+/// The state in which a block was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// The block as it was written.
     Whole,
-    /// What retention left of it.
+    /// The rest that retention kept of it.
     Kept,
-    /// It has left.
+    /// It is gone.
     Nothing,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn look(
     }
 }
 
-/// Visits every part of every block, in order of their numbers; first what retention has passed.
+/// Visits every piece of every block: first the blocks that retention has passed, then the others, each in order of number.
 pub(super) fn each(
     rows: &(impl Snapshot + ?Sized),
     visit: &mut dyn FnMut(u64, frame::Part<'_>) -> Result<(), StoreError>,

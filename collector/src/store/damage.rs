@@ -1,4 +1,4 @@
-//! What was found damaged, counted since the start of the process.
+//! Counts of what was found damaged since the start of the process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,13 +16,13 @@ impl Damage {
         self.pieces.load(Ordering::Relaxed)
     }
 
-    /// Files that were set aside because their tree could not be used, also by an earlier process that did not come to the
-    /// end of storing them anew.
+    /// Files that were set aside because their tree could not be used; includes files of an earlier process that did not finish
+    /// recovering them.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// Pieces that were found whole in such files, and stored anew.
+    /// Pieces that were found whole in such files, and stored again.
     pub fn salvaged(&self) -> u64 {
         self.salvaged.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What the store needs of a key-value library: ordered bytes, snapshots, and one durable writer at a time.
+//! What the store needs from a key-value library: ordered keys, snapshots, and one durable writer at a time.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, 
 
 /// The rows as they were when the snapshot was taken.
 pub trait Snapshot {
-    /// Shows the value of one key where it lies; returns whether there is one.
+    /// Shows the value of one key without copying it; returns whether there is one.
     ///
     /// # Errors
     /// When the engine fails.
@@ -65,12 +65,12 @@ pub trait Engine: Send + Sync + 'static {
     /// When the work, or the commit, fails.
     fn write(&self, work: Work<'_>) -> Result<(), StoreError>;
 
-    /// Whether what it holds was found damaged before it was opened. Then nothing is believed that can be made again.
+    /// Whether its content was found damaged before it was opened. Then nothing is trusted that can be rebuilt.
     fn was_suspect(&self) -> bool;
 
-    /// Has the next start check everything; whoever writes must end, so that there is one.
+    /// Makes the next start check everything. The thread that writes must then end, so that there is a next start.
     fn distrust(&self);
 
-    /// What was found damaged so far.
+    /// Counts of what was found damaged so far.
     fn damage(&self) -> &Damage;
 }

@@ -1,4 +1,4 @@
-//! What the index needs to know of a piece, read from it without making owned spans of it where that can be told.
+//! What the index needs to know of a piece. It is read without making owned spans, except where a span has to be converted.
 
 use blkin_thrift::view::{AnnotationView, EndpointView, SpanView};
 
@@ -7,17 +7,17 @@ use crate::convert::{self, Texts};
 use crate::model::Span;
 use crate::v2view::V2View;
 
-/// When a trace was, as far as some of its pieces tell. Microseconds.
+/// The time of a trace in microseconds, as far as some of its pieces show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Time {
-    /// Time of the first span without parent that has a time; 0 without one.
+    /// Time of the first span without a parent that has a time; 0 if there is none.
     root: u64,
-    /// Least time of any span; `u64::MAX` without one.
+    /// Least time of any span; `u64::MAX` if none has a time.
     least: u64,
-    /// The first and the last moment that anything tells.
+    /// The first and the last moment in the pieces.
     earliest: u64,
     latest: u64,
-    /// The longest duration that a piece gives of itself.
+    /// The longest duration that a piece states itself.
     longest: u64,
 }
 
@@ -28,7 +28,7 @@ impl Default for Time {
 }
 
 impl Time {
-    /// Takes in what later pieces tell.
+    /// Adds the times of later pieces.
     pub(super) fn add(&mut self, later: &Time) {
         if self.root == 0 {
             self.root = later.root;
@@ -39,8 +39,8 @@ impl Time {
         self.longest = self.longest.max(later.longest);
     }
 
-    /// Of a trace of which this is told by some of its pieces, and by all that it was at this time, and has no longer span.
-    /// That the time is a root's is known only if those tell.
+    /// The time of a trace of which `self` covers only some pieces, while the whole trace has this time and no longer span. That
+    /// the time is a root's is known only if those pieces show it.
     pub(super) fn within(&self, time_us: u64, longest_us: u64) -> Time {
         if time_us == 0 {
             return Time { longest: u64::MAX, ..Time::default() };
@@ -49,14 +49,14 @@ impl Time {
         Time {
             root: if is_of_root { time_us } else { 0 },
             least: self.least.min(time_us),
-            // Of all moments none is further away.
+            // No moment of the trace is further away than this.
             earliest: time_us.saturating_sub(longest_us),
             latest: time_us.saturating_add(longest_us),
             longest: longest_us,
         }
     }
 
-    /// The time of the trace: that of its root, else the least; 0 if it has none and no search finds it.
+    /// The time of the trace: that of its root, else the least; 0 if it has none, and then no search finds it.
     pub(super) fn of_trace_us(&self) -> u64 {
         match (self.root, self.least) {
             (0, u64::MAX) => 0,
@@ -65,7 +65,7 @@ impl Time {
         }
     }
 
-    /// No span of the trace has a longer duration, however its pieces are merged.
+    /// A bound: no span of the trace has a longer duration, however its pieces are merged.
     pub(super) fn longest_possible_us(&self) -> u64 {
         self.longest.max(self.latest.saturating_sub(self.earliest))
     }
@@ -79,7 +79,7 @@ impl Time {
         }
     }
 
-    /// A moment; with one before 1970 nothing is known of durations.
+    /// Adds a moment. After a moment before 1970, any duration is possible.
     fn see_moment(&mut self, moment: i64) {
         match u64::try_from(moment) {
             Ok(0) => {}
@@ -101,9 +101,9 @@ impl Time {
     }
 }
 
-/// Who is told what a piece has.
+/// Receives the terms and names of a piece.
 pub(super) trait Look {
-    /// It has a term.
+    /// The piece has a term.
     fn term(&mut self, term: u64);
     /// A service recorded it.
     fn service(&mut self, service: Named<'_>);
@@ -111,7 +111,7 @@ pub(super) trait Look {
     fn span_name(&mut self, service: Named<'_>, name: Named<'_>);
     /// A service talked to another.
     fn remote_service(&mut self, service: Named<'_>, remote: Named<'_>);
-    /// It has this tag, and its terms.
+    /// The piece has this tag, and the terms of its key and of both.
     fn tag(&mut self, key: Named<'_>, value: Named<'_>);
 }
 
@@ -145,8 +145,8 @@ fn see_converted(span: &Span, time: &mut Time, look: &mut impl Look) {
     }
 }
 
-/// The one time that the spans of a piece have (0: none), if it is simple to tell: no address, no message, and of a call
-/// nothing or both ends of one side.
+/// The one time that the spans of a piece have (0: none), if it is simple to find: the piece has no address and no message, and
+/// of a call it has nothing, or both ends of one side.
 fn own_time(view: &SpanView<'_>) -> Option<i64> {
     if view.parent_id == Some(view.id)
         || view.binary_annotations.iter().any(|tag| !convert::is_plain_key(tag.key))
@@ -187,12 +187,13 @@ fn hosts<'v>(view: &'v SpanView<'_>) -> impl Iterator<Item = &'v EndpointView<'v
     events.chain(view.binary_annotations.iter().filter_map(|annotation| annotation.host.as_ref()))
 }
 
-/// Whether two texts are equal. Those of a view are often one: then there is no need to look.
+/// Whether two texts are equal. Texts of a view are often the same slice; then they need not be compared.
 pub(super) fn is_same(one: &str, other: &str) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// All terms; and the names too if they are simple to tell: then each plain annotation or tag has a side of the span.
+/// Reports all terms, and the names too if they are simple to find: then each plain annotation or tag belongs to a side of the
+/// span.
 fn terms_of_v1(view: &SpanView<'_>, with_names: bool, look: &mut impl Look) {
     let name = lowered(view.name);
     let name = (!name.is_empty()).then(|| Named::span_name(&name));

@@ -1,9 +1,9 @@
-//! Which traces a segment surely does not hold: a Bloom filter over their low 64 bits (Bloom 1970), in blocks of one cache
-//! line each (Putze, Sanders, Singler 2007), so that a look costs one miss.
+//! Tells which traces a segment surely does not hold: a Bloom filter over their low 64 bits (Bloom 1970), in blocks of one cache
+//! line each (Putze, Sanders, Singler 2007), so that a lookup costs one cache miss.
 
-/// Words of a block: a cache line.
+/// Words of a block, which is a cache line.
 const BLOCK_WORDS: usize = 8;
-/// Bits of a trace: of 1,000 looks for what is not there, fewer than 10 answer that it may be.
+/// Bits for each trace: of 1,000 lookups of absent traces, fewer than 10 answer that the trace may be there.
 const BITS_PER_TRACE: usize = 12;
 /// Bits that are set for a trace.
 const PROBES: u32 = 6;
@@ -19,7 +19,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// An empty one that has place for so many traces.
+    /// An empty filter with room for so many traces.
     pub(super) fn for_traces(traces: usize) -> Filter {
         Filter { words: vec![0; words_for(traces)] }
     }
@@ -32,7 +32,7 @@ impl Filter {
         }
     }
 
-    /// False only if it was never inserted.
+    /// False only if these low bits were never inserted.
     pub(super) fn may_hold(&self, low: u64) -> bool {
         let (block, mut bits) = self.place(low);
         (0..PROBES).all(|_| {
@@ -43,8 +43,8 @@ impl Filter {
         })
     }
 
-    /// The first word of a trace's block, and the bits that choose within it. Ids may be counted up: they are mixed first
-    /// (the finalizer of MurmurHash3).
+    /// The first word of a trace's block, and the bits that choose within it. Senders may count ids up, so the ids are mixed
+    /// first (with the finalizer of MurmurHash3).
     fn place(&self, low: u64) -> (usize, u64) {
         let mut mixed = low ^ low >> 33;
         mixed = mixed.wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -56,7 +56,7 @@ impl Filter {
         (block * BLOCK_WORDS, mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 10)
     }
 
-    /// Whether it is as large as one for so many traces.
+    /// Whether it has the size of a filter for so many traces.
     pub(super) fn is_for(&self, traces: usize) -> bool {
         self.words.len() == words_for(traces)
     }
@@ -65,7 +65,7 @@ impl Filter {
         &self.words
     }
 
-    /// A filter that was stored; none if it cannot be one.
+    /// A filter that was stored; none if these words cannot be one.
     pub(super) fn of_words(words: Vec<u64>) -> Option<Filter> {
         (!words.is_empty() && words.len().is_multiple_of(BLOCK_WORDS)).then_some(Filter { words })
     }

@@ -1,22 +1,23 @@
-//! Which format the rows are of: none yet, this program's, or an earlier one, which is brought to this one.
+//! The format of the rows: a new store gets this program's format, and an earlier format is upgraded to it.
 
 use super::engine::{Engine, Transaction};
 use super::{StoreError, keys};
 
-/// The formats before this one. The first has other names for what each commit changes; the first two write pieces as they
-/// came, which can still be read; and in all of them each segment knows all of a trace that goes on, as one may still do.
+/// The formats before this one. In the first, the rows that each commit changes have other names. In the first two, pieces are
+/// not compact; such pieces can still be read. In all three, each segment knows the whole of a trace that goes on, which this
+/// format still allows.
 const RENAMED_SINCE: u8 = 3;
 const COMPACT_SINCE: u8 = 4;
 const DELTAS_SINCE: u8 = 5;
 
-/// What the rows were called that each commit changes: they lay in three pages, far apart from each other.
+/// The earlier names of the rows that each commit changes. By these names they lay in three pages, far apart from each other.
 const RENAMED: [(&[u8], &[u8]); 3] =
     [(b"L", keys::LEDGER), (b"B", keys::PAYLOAD_BYTES), (b"Q", keys::NEXT_BLOCK)];
 
-/// Has an engine hold rows of this program's format.
+/// Makes sure that the engine's rows have this program's format.
 ///
 /// # Errors
-/// When the engine fails, or its rows are of a format that is not known.
+/// When the engine fails, or its rows have an unknown format.
 pub(super) fn settle<E: Engine>(engine: &E) -> Result<(), StoreError> {
     if engine.read()?.get(keys::VERSION)?.as_deref() == Some(&[keys::FORMAT_VERSION]) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! How a piece lies in the store: behind a head by which damage shows, and by which the piece is found in the bytes of a
-//! file whose tree is lost.
+//! The frame of a piece in the store. A head in front of the piece reveals damage, and makes it possible to find the piece in the
+//! bytes of a file whose tree is lost.
 //!
 //! ```text
 //! ff 'B' 'k' 'p'   length:u32   xxh3 of the body:u64   body
@@ -9,12 +9,12 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::block::BLOCK_BYTES;
 
-/// How a head begins. Its first byte is in no text.
+/// The first bytes of a head. The very first cannot occur in UTF-8 text.
 pub(super) const MAGIC: [u8; 4] = *b"\xffBkp";
 /// Bytes of a head.
 pub(super) const HEAD_BYTES: usize = 16;
 
-/// A head, read and not believed yet.
+/// A head that was read, and whose checksum has not been compared with a body yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     /// Bytes of the body.
@@ -23,7 +23,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The head that these bytes begin with.
+    /// The head at the beginning of these bytes.
     pub(super) fn read(bytes: &[u8]) -> Option<Head> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         let length = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?);
@@ -47,18 +47,18 @@ impl Head {
 pub(super) struct Checksum(Xxh3Default);
 
 impl Checksum {
-    /// Takes in the next part.
+    /// Adds the next part.
     pub(super) fn add(&mut self, part: &[u8]) {
         self.0.update(part);
     }
 }
 
-/// The low 32 bits of a length: no piece is longer, and one that were would still be whole.
+/// The low 32 bits of a length. No piece is longer than they can hold; a longer one would still pass as whole.
 fn length(body: &[u8]) -> u32 {
     body.len() as u32
 }
 
-/// Fills in the head in front of a body.
+/// Fills in the head in front of a body, for which the bytes have room.
 pub(super) fn seal(sealed: &mut [u8]) {
     let (head, body) = sealed.split_at_mut(HEAD_BYTES);
     head[..4].copy_from_slice(&MAGIC);
@@ -71,14 +71,14 @@ pub(super) fn seal(sealed: &mut [u8]) {
 pub(super) struct Part<'r> {
     /// Where it begins in the row.
     pub(super) offset: usize,
-    /// All of it.
+    /// All its bytes, with the head.
     pub(super) sealed: &'r [u8],
-    /// What was sealed; none if it is damaged.
+    /// The body; none if it is damaged.
     pub(super) body: Option<&'r [u8]>,
 }
 
-/// What was sealed into a row from an offset on, one after the other. What lies between a damaged one and the next that is
-/// whole is one part.
+/// The pieces in a row from an offset on, one after the other. Everything from damage up to the next whole piece is one damaged
+/// part.
 pub(super) fn each(row: &[u8], from: usize) -> impl Iterator<Item = Part<'_>> {
     let mut offset = from;
     std::iter::from_fn(move || {
@@ -91,15 +91,15 @@ pub(super) fn each(row: &[u8], from: usize) -> impl Iterator<Item = Part<'_>> {
     })
 }
 
-/// The body that these bytes begin with, if it is what was sealed.
+/// The body of the piece at the beginning of these bytes, if it is undamaged.
 pub(super) fn open(bytes: &[u8]) -> Option<&[u8]> {
     let head = Head::read(bytes)?;
     let end = HEAD_BYTES.checked_add(head.length as usize)?;
     bytes.get(HEAD_BYTES..end).filter(|body| head.fits(body))
 }
 
-/// How many bytes there are before the next head that has its body. A row that is longer than a block has one piece alone:
-/// whatever looks like a head there was sent as part of it, and to look behind each would take the square of its length.
+/// How many bytes there are before the next head whose body is whole. A row that is longer than a block holds a single piece:
+/// bytes in it that look like heads are part of what was sent, and checking each would take time by the square of its length.
 fn damaged_length(bytes: &[u8]) -> usize {
     if bytes.len() > BLOCK_BYTES {
         return bytes.len();

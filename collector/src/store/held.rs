@@ -1,5 +1,5 @@
-//! Pieces that were read, held as they lie in the store: there they take the least, and whoever makes spans of them need not
-//! copy each of their texts twice.
+//! Pieces that were read, held in the form that they have in the store. This takes the least memory, and their texts need not be
+//! copied twice when spans are made of them.
 
 use super::pieces::Stored;
 
@@ -20,13 +20,13 @@ struct Held {
 }
 
 impl Pieces {
-    /// Takes a piece of the span of this id; it was read, so that its body is one.
+    /// Adds a piece of the span with this id. The body was read before, so it is valid.
     pub(super) fn push(&mut self, span: u64, body: &[u8]) {
         self.bodies.extend_from_slice(body);
         self.held.push(Held { span, end: self.bodies.len() });
     }
 
-    /// Each with the id of its span.
+    /// All pieces, each with the id of its span.
     pub(crate) fn each(&self) -> impl Iterator<Item = (u64, Stored<'_>)> {
         let mut begin = 0;
         self.held.iter().filter_map(move |held| {
@@ -35,7 +35,7 @@ impl Pieces {
         })
     }
 
-    /// The ids of spans that have several, sorted.
+    /// The ids of spans that have several pieces, sorted.
     pub(crate) fn split_spans(&self) -> Vec<u64> {
         let mut spans: Vec<u64> = self.held.iter().map(|held| held.span).collect();
         spans.sort_unstable();

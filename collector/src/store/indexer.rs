@@ -1,4 +1,4 @@
-//! The thread that keeps the store's index in order, so that whoever commits need not.
+//! The thread that maintains the store's index, so that the committing thread need not.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// There is something to do.
+    /// Says that there is something to do.
     pub(super) fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.heard.notify_one();
@@ -37,7 +37,7 @@ impl Bell {
     }
 }
 
-/// The thread, which ends when this is dropped: at the next beat of what it does.
+/// The thread. When this is dropped, the thread ends at the next beat of its work.
 pub struct Indexer {
     standing: Arc<Standing>,
     stop: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ impl Indexer {
         Ok(Indexer { standing, stop, store, thread: Some(thread) })
     }
 
-    /// How it stands with the disk.
+    /// The state of the disk, as this thread sees it.
     pub fn standing(&self) -> Arc<Standing> {
         self.standing.clone()
     }
@@ -69,7 +69,7 @@ impl Drop for Indexer {
         self.stop.store(true, Ordering::Release);
         self.store.bell().ring();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has told why.
+            // A panic has already been logged.
             let _ended = thread.join();
         }
     }
@@ -82,7 +82,7 @@ fn run(store: &dyn Store, stop: &AtomicBool, standing: &Standing, heartbeat: Hea
             heartbeat.beat();
         }
         store.bell().wait();
-        // After a failure it shows that it lives only once it has done what there was to do.
+        // After a failure, the thread shows no heartbeat until it has done all its work.
         let was_healthy = healthy;
         let beat = || {
             if was_healthy {
@@ -99,7 +99,7 @@ fn run(store: &dyn Store, stop: &AtomicBool, standing: &Standing, heartbeat: Hea
                 true
             }
             Err(StoreError::Ended) => true,
-            // Of damage the thread that commits ends. A full disk may have room again.
+            // If the store is damaged, the committing thread ends the collector. A full disk may have room again.
             Err(error) => {
                 if let Some(begun) = standing.failed(error.cause_of_trouble(), &error) {
                     tracing::error!(held_back = begun.held_back, "failed to work on the index: {error}");

@@ -1,4 +1,4 @@
-//! The rows of the store, written down once. Numbers are big-endian, so that keys sort as their numbers do.
+//! The layout of the store's rows. Numbers are big-endian, so that keys sort as their numbers do.
 //!
 //! ```text
 //! key                                    value
@@ -6,17 +6,17 @@
 //! 'C'                                    block:u64                      retention has passed the blocks before this
 //! 'D' block:u64                          arrival:u64 (head Piece)*      in order of arrival; see block.rs
 //! 'E' 'B'                                bytes:u64                      payload bytes of all pieces
-//! 'E' 'L'                                (annotations:u64 spans:u64)*   the ledger, by the numbers of its figures
+//! 'E' 'L'                                (annotations:u64 spans:u64)*   the ledger, in order of its figures' numbers
 //! 'E' 'Q'                                next:u64                       number of the next block
-//! 'K' block:u64                          arrival:u64 (head Piece)*      what retention left of a block it has passed
+//! 'K' block:u64                          arrival:u64 (head Piece)*      what retention kept of a block it has passed
 //! 'M'                                    Manifest                       which segments make up the index
 //! 'X' segment:u64 column:u8 chunk:u32    checksum:u64 body              a part of the index; see segment.rs
 //! 'N' kind:u8 length:u16 service value   hour:u64                       names, and when last seen
-//! 'T'                                    anything                       to try whether the disk takes it; means nothing
+//! 'T'                                    anything                       written to test the disk; has no meaning
 //! ```
 //!
-//! 'D', 'K' and 'N' are what is stored. 'M' and 'X' can be made again from 'D' and 'K', and are when they are damaged. 'E' is
-//! what each commit changes: behind the newest block, all in one page of the tree.
+//! 'D', 'K' and 'N' are the data. 'M' and 'X' can be rebuilt from 'D' and 'K', and are rebuilt when they are damaged. Every
+//! commit changes the 'E' rows; they sort right behind the newest block, so they all lie in one page of the tree.
 
 /// The format version that this program writes and reads.
 pub const FORMAT_VERSION: u8 = 6;
@@ -49,7 +49,7 @@ pub(super) fn block(number: u64) -> Vec<u8> {
     numbered(BLOCKS, number)
 }
 
-/// What is left of a block.
+/// The rest that retention kept of a block.
 pub(super) fn kept(number: u64) -> Vec<u8> {
     numbered(KEPT, number)
 }

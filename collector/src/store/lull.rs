@@ -1,23 +1,23 @@
-//! Whether it pays to wait for more before a small commit.
+//! Decides whether a small commit should wait for more spans.
 //!
 //! A commit costs nearly the same for one span as for a thousand. Senders that go on without waiting for an answer, as
-//! `blkin-consumerd` does, fill a commit that waits for a moment: with a few hundred messages a second that is a
-//! quarter of all CPU. One that sends again only once it was answered never does: it would be held up for nothing. Which of them is
-//! there is seen by whether anything comes, and tried again now and then.
+//! `blkin-consumerd` does, fill a commit that waits for a moment; with a few hundred messages a second that saves a
+//! quarter of all CPU time. A sender that waits for each answer sends nothing more, and would be delayed for nothing. The
+//! collector finds out by waiting now and then, and seeing whether anything comes.
 
 use std::time::Duration;
 
-/// Longest time by which an answer is put off for that: as long as consumerd's messages wait for each other.
+/// The longest such delay of an answer: as long as consumerd's messages wait for each other.
 pub(super) const LONGEST: Duration = Duration::from_millis(5);
-/// Bytes that are worth a commit of their own.
+/// A batch of so many bytes is committed without waiting.
 pub(super) const ENOUGH_BYTES: usize = 64 << 10;
-/// Most commits for which nothing is tried, as a power of two.
+/// The most commits between two tries, as a power of two.
 const MOST_DOUBLINGS: u32 = 6;
 
-/// What trying has shown.
+/// What the tries so far have shown.
 #[derive(Debug, Default)]
 pub(super) struct Lull {
-    /// How often in a row nothing came.
+    /// How many tries in a row brought nothing.
     in_vain: u32,
     /// Commits until the next try.
     pause: u32,
@@ -31,7 +31,7 @@ impl Lull {
         is_due
     }
 
-    /// Learns whether anything came while it was waited.
+    /// Learns whether anything came during the wait.
     pub(super) fn learn(&mut self, something_came: bool) {
         self.in_vain = if something_came { 0 } else { (self.in_vain + 1).min(MOST_DOUBLINGS) };
         self.pause = (1 << self.in_vain) - 1;

@@ -6,7 +6,7 @@ use super::commit::number;
 use super::engine::Snapshot;
 use super::{StoreError, keys, varint};
 
-/// Ids are given one after the other: nobody ever writes so many segments.
+/// Ids are given one after the other, and no store ever writes so many segments: a greater id is damage.
 const MOST_SEGMENTS: u64 = 1 << 48;
 
 /// One segment.
@@ -16,16 +16,16 @@ pub(super) struct Entry {
     /// How often it was merged.
     pub(super) level: u64,
     pub(super) traces: u64,
-    /// The last block of any of its traces: once retention has passed that, nobody needs it.
+    /// The last block of any of its traces: once retention has passed that block, the segment is needed no more.
     pub(super) last_block: u64,
     /// Times of its latest trace and of its earliest, in microseconds.
     pub(super) latest_us: u64,
     pub(super) earliest_us: u64,
-    /// Its rows, without their keys.
+    /// Bytes of its rows, without their keys.
     pub(super) bytes: u64,
 }
 
-/// All of them.
+/// The list of all segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// The id of the next segment.

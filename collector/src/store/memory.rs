@@ -1,4 +1,4 @@
-//! An engine in memory, for tests: nothing survives the process.
+//! An engine in memory, for tests: nothing outlives the process.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

@@ -1,4 +1,4 @@
-//! What has to be known of a piece before it is taken: read without a copy of anything, since very many may be read.
+//! What must be known of a piece before it is added to an answer. It is read without copying, because very many may be read.
 
 use blkin_thrift::view::EndpointView;
 
@@ -8,31 +8,31 @@ use crate::merge::Piece;
 use crate::model::{SpanId, TraceId};
 use crate::v2view::V2View;
 
-/// What a piece is of, and how large.
+/// To which span a piece belongs, and how large it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outline {
     /// The trace it belongs to; none if its id is zero.
     pub(super) trace: Option<TraceId>,
     /// The id of its span; 0 if it has none.
     pub(super) span: u64,
-    /// About how many bytes it takes where nothing is left out because it was said before: a host that many annotations
-    /// share is short here, and long for each of them in an answer. A span takes some beside its texts, of either version.
+    /// About how many bytes it takes in an answer, where nothing is abbreviated: a host that many annotations share is stored
+    /// once, but an answer repeats it for each of them. A span of either version takes some bytes beside its texts.
     pub(super) spelled_out: usize,
 }
 
-/// Beside the texts of an annotation, a tag or a host.
+/// Bytes beside the texts of an annotation, a tag or a host.
 const EACH: usize = 24;
-/// Beside the texts of a span.
+/// Bytes beside the texts of a span.
 const SPAN: usize = 5 * EACH;
 
 impl Outline {
-    /// Of a body.
+    /// The outline of a body.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the bytes are not a valid body.
     pub(super) fn of(body: &[u8]) -> Result<Outline, StoreError> {
         if let Some((&COMPACT_V1, span)) = body.split_first() {
-            return of_v1(span).ok_or_else(|| damaged("it is no v1 span".to_owned()));
+            return of_v1(span).ok_or_else(|| damaged("it is not a v1 span".to_owned()));
         }
         Ok(match Stored::read(body)? {
             Stored::V2(span) => of_v2(&span),
@@ -64,7 +64,7 @@ fn of_v2(span: &V2View<'_>) -> Outline {
     Outline { trace: span.trace_id, span: span.id.map_or(0, SpanId::get), spelled_out }
 }
 
-/// Of an earlier format, in which nothing is left out.
+/// The outline of a body in an earlier format, in which nothing is abbreviated.
 fn of_earlier(piece: &Option<Piece>, bytes: usize) -> Outline {
     let span = match piece {
         Some(Piece::V1(span)) => span.id as u64,

@@ -1,9 +1,8 @@
-//! The system's cache of the store's file, kept from growing without end.
+//! Keeps the system's page cache of the store's file from growing without end.
 //!
-//! What is written stays in the page cache until the system wants the memory for something else. That is a copy of what
-//! the store caches itself, at the expense of what the machine's other programs have there; and memory that is taken
-//! anew for each page costs more than memory that comes round: in a virtual machine whose host gives memory by the page,
-//! a third of all that a span cost.
+//! Written pages stay in the page cache until the system needs the memory. There they only duplicate the store's own
+//! cache, and displace pages of the machine's other programs. Besides, a fresh page of memory costs more than a reused
+//! one: in a virtual machine whose host provides memory page by page, that was a third of the whole cost of a span.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +12,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::StoreError;
 
-/// Follows how much was written to a file.
+/// Counts how much was written to a file, and drops its pages now and then.
 #[derive(Debug)]
 pub(super) struct PageCache {
     file: File,
@@ -22,14 +21,14 @@ pub(super) struct PageCache {
 }
 
 impl PageCache {
-    /// Of a file that is there; about so many of its bytes may stay in the page cache.
+    /// For an existing file, of which about `most` bytes may stay in the page cache.
     pub(super) fn of(path: &Path, most: u64) -> Result<Self, StoreError> {
         let file = File::open(path)
             .map_err(|error| StoreError::Open { path: path.to_path_buf(), reason: error.to_string() })?;
         Ok(PageCache { file, most, written: AtomicU64::new(0) })
     }
 
-    /// Says that so many bytes were written and are on the disk: pages that are not cannot leave.
+    /// Notes that so many bytes were written and are on the disk: only pages that are on the disk can be dropped.
     pub(super) fn wrote(&self, bytes: u64) {
         if self.written.fetch_add(bytes, Ordering::Relaxed) + bytes < self.most {
             return;

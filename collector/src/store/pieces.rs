@@ -1,4 +1,4 @@
-//! Pieces of spans: as they arrive, and as they lie in the store.
+//! Pieces of spans, as they arrive and as they are stored.
 
 use blkin_thrift::view::SpanView;
 use blkin_thrift::{Limits, span as v1};
@@ -9,8 +9,8 @@ use crate::model::{Span, TraceId};
 use crate::v2json;
 use crate::v2view::V2View;
 
-/// First byte of a piece's body: a TBinary `zipkinCore.Span` with BlkKin's extension fields follows. Read, but written no
-/// more since format 5, as [`JSON_V2`].
+/// First byte of a piece's body: a TBinary `zipkinCore.Span` with BlkKin's extension fields follows. Like [`JSON_V2`], it is
+/// still read, but no longer written since format 5.
 pub(super) const TBINARY_V1: u8 = 1;
 /// First byte of a piece's body: a Zipkin v2 JSON list of one span follows.
 pub(super) const JSON_V2: u8 = 2;
@@ -24,7 +24,7 @@ pub(super) fn is_v1(body: &[u8]) -> bool {
     matches!(body.first(), Some(&(TBINARY_V1 | COMPACT_V1)))
 }
 
-/// Limits for reading what this store wrote: whatever was accepted once is read back.
+/// Limits for reading stored pieces: whatever was accepted once can be read back.
 pub(super) const STORED: Limits = Limits {
     max_frame_bytes: usize::MAX,
     max_entries: usize::MAX,
@@ -33,7 +33,7 @@ pub(super) const STORED: Limits = Limits {
     max_depth: 64,
 };
 
-/// Where a v1 annotation was recorded: ring segment and place in it.
+/// Where a v1 annotation was recorded: the ring segment, and the place in it.
 pub(super) type Identity = (u64, u64);
 
 impl Piece {
@@ -67,7 +67,7 @@ impl Piece {
     /// Reads a body back.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the bytes are not a valid body.
     pub(super) fn decode_body(bytes: &[u8]) -> Result<Piece, StoreError> {
         Stored::read(bytes)?.into_piece().ok_or_else(|| damaged("it has no ids".to_owned()))
     }
@@ -95,11 +95,11 @@ pub(super) fn damaged(reason: String) -> StoreError {
     StoreError::Damaged(format!("a piece of a span: {reason}"))
 }
 
-/// A piece that was read where it lies.
+/// A piece that was read in place.
 pub(crate) enum Stored<'a> {
     V1(SpanView<'a>),
     V2(V2View<'a>),
-    /// Of an earlier format.
+    /// A piece in an earlier format.
     Earlier(Box<Piece>),
 }
 
@@ -107,7 +107,7 @@ impl<'a> Stored<'a> {
     /// Reads a body.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the bytes are not a valid body.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Stored<'a>, StoreError> {
         let earlier = |piece| Stored::Earlier(Box::new(piece));
         match bytes.split_first() {
@@ -134,7 +134,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The number of its annotations, as it was counted when it came.
+    /// The number of its annotations, as it was counted when the piece arrived.
     pub(super) fn annotation_count(&self) -> usize {
         match self {
             Stored::V1(span) => span.annotations.len() + span.binary_annotations.len(),
@@ -143,7 +143,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// With texts of its own; none if it has no ids.
+    /// The piece with texts of its own; none if it has no ids.
     pub(crate) fn into_piece(self) -> Option<Piece> {
         match self {
             Stored::V1(span) => Some(Piece::V1(span.to_span())),
@@ -161,7 +161,7 @@ fn read_json(list: &[u8]) -> Result<Span, StoreError> {
     }
 }
 
-/// Where an annotation was recorded, if it says so.
+/// Where an annotation was recorded, if the annotation says so.
 pub(super) fn identity(of_span: Option<i64>, source: Option<i64>, position: Option<i64>) -> Option<Identity> {
     Some((source.or(of_span)? as u64, position? as u64))
 }

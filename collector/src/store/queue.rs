@@ -1,11 +1,11 @@
-//! What waits for the one thread that stores it. That is woken when as much is there as it waits for, not for each that
-//! comes: a wake-up costs sender and thread more than the handing over.
+//! The queue of batches that wait for the one thread that stores them. The thread is woken only when as much is there as it waits
+//! for, not for each batch: a wake-up costs the sender and the thread more than the handover itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How much of a queue there may be.
+/// The bounds of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// Items that may wait.
@@ -19,22 +19,22 @@ pub(super) struct Bounds {
 /// Why an item was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotGiven {
-    /// As many wait as may.
+    /// The queue is full.
     Full,
-    /// Nobody takes anything any more.
+    /// The taker is gone.
     NobodyThere,
 }
 
 /// Why there is nothing to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Nothing {
-    /// There may be something later.
+    /// Nothing is there yet, but something may come.
     Yet,
-    /// Nobody is left who could give anything.
+    /// All givers are gone.
     AnyMore,
 }
 
-/// As much as is waited for: either is enough.
+/// How much the taker waits for: so many items or so many bytes, whichever is there first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) items: usize,
@@ -42,42 +42,42 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// So many items, however short they are.
+    /// Waits for so many items, however short they are.
     pub(super) fn items(items: usize) -> Wanted {
         Wanted { items, bytes: usize::MAX }
     }
 
-    /// So many bytes, however few items they are.
+    /// Waits for so many bytes, however few items they are.
     pub(super) fn bytes(bytes: usize) -> Wanted {
         Wanted { items: usize::MAX, bytes }
     }
 }
 
-/// Begins a queue. It ends when either side is dropped; what waits can still be taken.
+/// Makes a queue. It ends when either side is dropped; waiting items can still be taken.
 pub(super) fn queue<T>(bounds: Bounds) -> (Giver<T>, Taker<T>) {
     let state = State { items: VecDeque::new(), bytes: 0, wanted: None, given_up: false };
     let queue = Arc::new(Queue { bounds, state: Mutex::new(state), enough: Condvar::new() });
     (Giver(queue.clone()), Taker(queue))
 }
 
-/// The side of those who give.
+/// The sending side of a queue.
 pub(super) struct Giver<T>(Arc<Queue<T>>);
 
-/// The side of the one who takes.
+/// The receiving side of a queue.
 pub(super) struct Taker<T>(Arc<Queue<T>>);
 
 struct Queue<T> {
     bounds: Bounds,
     state: Mutex<State<T>>,
-    /// What is wanted is there, or nothing comes any more.
+    /// Signalled when as much is there as is wanted, or nothing comes any more.
     enough: Condvar,
 }
 
 struct State<T> {
-    /// With their bytes.
+    /// The items, each with its size in bytes.
     items: VecDeque<(T, usize)>,
     bytes: usize,
-    /// What the other side waits for, if it does.
+    /// How much the taker waits for, if it waits.
     wanted: Option<Wanted>,
     /// Whether a side was dropped.
     given_up: bool,
@@ -88,7 +88,7 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is no need to wait for more, if so much is wanted.
+    /// Whether as much is there as is wanted, or as may be.
     fn has(&self, state: &State<T>, wanted: Wanted) -> bool {
         let most = self.bounds.waiting.min(self.bounds.together);
         state.items.len() >= wanted.items.min(most)
@@ -100,7 +100,7 @@ impl<T> Giver<T> {
     /// Adds an item of so many bytes.
     ///
     /// # Errors
-    /// When there is no place for it, or nobody to take it.
+    /// When the queue is full, or the taker is gone.
     pub(super) fn give(&self, item: T, bytes: usize) -> Result<(), NotGiven> {
         let mut state = self.0.state();
         if state.given_up {
@@ -128,17 +128,17 @@ impl<T> Drop for Giver<T> {
 }
 
 impl<T> Taker<T> {
-    /// How many wait.
+    /// How many items wait.
     pub(super) fn count(&self) -> usize {
         self.0.state().items.len()
     }
 
-    /// Their bytes.
+    /// Bytes of all items that wait.
     pub(super) fn bytes(&self) -> usize {
         self.0.state().bytes
     }
 
-    /// Waits until so much can be taken together, or as much as may, or the time is over.
+    /// Waits until as much is there as is wanted, or as may be taken together, or until the time is over.
     ///
     /// # Errors
     /// When there is nothing at all then.
@@ -161,7 +161,7 @@ impl<T> Taker<T> {
         }
     }
 
-    /// Takes what waits, up to what may be taken together.
+    /// Takes the waiting items, up to the bounds on what may be taken together.
     pub(super) fn take(&self) -> Vec<T> {
         let mut state = self.0.state();
         let (mut taken, mut bytes) = (Vec::new(), 0);
@@ -184,7 +184,7 @@ impl<T> Drop for Taker<T> {
             state.given_up = true;
             std::mem::take(&mut state.items)
         };
-        // Whoever waits for an answer learns here that there will be none.
+        // Dropping the items tells everybody who waits for an answer that there will be none.
         drop(waiting);
     }
 }

@@ -1,28 +1,29 @@
-//! What no sender can know, drawn anew by each process: what senders choose is hashed with it before anything is left out
-//! because of its hash. So nobody can have another's piece left out by one of equal hash.
+//! A secret that each process draws anew and no sender can know. Bytes that senders choose are hashed with it before anything is
+//! left out because of its hash. So nobody can make the store drop another's piece by sending one with the same hash.
 //!
-//! Nothing that it makes is stored: stamps are made again of the stored pieces. What is stored needs no secret. A checksum
-//! tells of damage, not of harm, and two terms that are equal only have a search read a trace and refuse it.
+//! Nothing made with the secret is stored: stamps are computed again from the stored pieces. Stored hashes need no secret: a
+//! checksum detects damage, not malice, and two terms with the same hash only make a search read a trace and reject it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret};
 
-/// Words of xxh3's secret. All of them are drawn: from a seed of 64 bits it would derive words that depend on each other.
+/// Words of xxh3's secret. All of them are drawn, because from a 64-bit seed xxh3 would derive words that depend on each other.
 const WORDS: usize = 24;
 
 /// The secret.
 pub(super) struct Secret([u8; WORDS * 8]);
 
 impl Secret {
-    /// That of this process.
+    /// The secret of this process.
     pub(super) fn of_process() -> &'static Secret {
         static SECRET: LazyLock<Secret> = LazyLock::new(Secret::drawn);
         &SECRET
     }
 
-    /// The standard library's hash has a key that the system draws: what it makes of a row of numbers nobody can tell.
+    /// Draws a secret. The key of the standard library's hash comes from the system's random numbers, so nobody can predict the
+    /// hashes of a row of numbers.
     fn drawn() -> Secret {
         let random = RandomState::new();
         let mut bytes = [0; WORDS * 8];
@@ -32,12 +33,12 @@ impl Secret {
         Secret(bytes)
     }
 
-    /// What stands for bytes.
+    /// The stamp that stands for these bytes.
     pub(super) fn stamp(&self, bytes: &[u8]) -> u128 {
         xxh3_128_with_secret(bytes, &self.0)
     }
 
-    /// What stands for few bytes beside other numbers.
+    /// A shorter stamp, for use together with other numbers.
     pub(super) fn half_stamp(&self, bytes: &[u8]) -> u64 {
         xxh3_64_with_secret(bytes, &self.0)
     }

@@ -1,4 +1,5 @@
-//! Which low halves of ids several traces of a segment share: hardly any, unless programs of old and of new ids trace together.
+//! Which low 64 bits of ids several traces of a segment share. There are hardly any, unless programs with 64-bit ids and programs
+//! with 128-bit ids trace together.
 
 use std::sync::OnceLock;
 
@@ -7,8 +8,8 @@ use super::engine::Snapshot;
 use super::filter::Filter;
 use super::segment::Segment;
 
-/// What was found when it was first asked for: the segment never changes. A filter, for there may be half as many as traces:
-/// it takes no more than half of what that of all traces does.
+/// The shared low bits, found at the first use; they stay valid because a segment never changes. They are kept as a filter,
+/// because there may be half as many as there are traces; so it takes at most half as much as the filter of all traces.
 #[derive(Debug, Default)]
 pub(super) struct SharedLows(OnceLock<Filter>);
 
@@ -31,7 +32,7 @@ impl SharedLows {
     }
 }
 
-/// Passes over all ids twice: many could be shared, and for a filter it has to be known how many are.
+/// Reads all ids twice, because many may be shared and a filter needs their number in advance.
 fn find(rows: &dyn Snapshot, segment: &Segment) -> Result<Filter, StoreError> {
     let mut count = 0;
     each_shared(rows, segment, &mut |_| count += 1)?;
@@ -42,7 +43,7 @@ fn find(rows: &dyn Snapshot, segment: &Segment) -> Result<Filter, StoreError> {
     Ok(shared)
 }
 
-/// Visits each that several traces share.
+/// Visits each of the low 64 bits that several traces share, once.
 fn each_shared(rows: &dyn Snapshot, segment: &Segment, visit: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
     let (mut before, mut last_shared) = (None, None);
     segment.each_low(rows, &mut |low| {

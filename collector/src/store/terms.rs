@@ -1,11 +1,12 @@
-//! What a trace has that a search can ask for, as numbers: its terms.
+//! Terms: numbers that stand for what a search can ask of a trace.
 //!
-//! Terms are a necessary condition and no more. A search that asks for a service, a name and a tag finds the traces that
-//! have all three, in whatever spans; whether one span has them is seen when the trace is read
-//! ([`crate::query::matches`]). So a term too many costs time, and one too few would cost an answer: pieces of v1 spans
-//! are merged before they are answered, and each piece alone must have the terms of all that may come out of it.
+//! Terms are only a necessary condition. A search that asks for a service, a name and a tag finds the traces that have all
+//! three, in any spans; whether one span has all of them shows when the trace is read ([`crate::query::matches`]). So a
+//! term too many costs time, but a missing term would cost an answer. Pieces of v1 spans are merged before they are
+//! answered, so each piece must have the terms of everything that may come out of the merge.
 //!
-//! They are stored, so that anybody can know them and make texts of one term: whoever does has searches read more.
+//! Terms are stored, so their hash has no secret. Anybody can make different texts with the same term; that only makes
+//! searches read more.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -88,21 +89,21 @@ pub(super) fn lowered(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// What traces must have to be worth reading.
+/// The conditions under which a trace is worth reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// All of them.
+    /// The trace must have all these terms.
     pub(super) terms: Vec<u64>,
-    /// Whether some span may have taken this long, in microseconds.
+    /// Some span must possibly have taken at least this long, in microseconds.
     pub(super) least_duration_us: u64,
-    /// Whether that may also be a trace without a time, if one of the same low 64 bits has one.
+    /// Whether a trace without a time counts too, if a trace with the same low 64 bits has one.
     pub(super) may_be_timeless: bool,
     /// When to give up.
     until: Option<Instant>,
 }
 
 impl Wanted {
-    /// What a search asks for.
+    /// The conditions of a search.
     pub fn by(request: &SearchRequest) -> Wanted {
         let mut terms = terms_of(request);
         terms.sort_unstable();
@@ -110,8 +111,8 @@ impl Wanted {
         Wanted { terms, least_duration_us: least_duration_us(request), ..Wanted::default() }
     }
 
-    /// What a search asks for where several traces count as one, which may meet its conditions together: what some trace of
-    /// them has alone.
+    /// The conditions of a search in which several traces count as one and may meet the conditions together: only a condition
+    /// that one of these traces must meet alone.
     pub fn by_any_part(request: &SearchRequest) -> Wanted {
         let (terms, least_duration_us) = match terms_of(request).pop() {
             Some(rarest) => (vec![rarest], 0),
@@ -126,7 +127,7 @@ impl Wanted {
         Wanted { terms: name.map(service).into_iter().collect(), ..Wanted::default() }
     }
 
-    /// The same, as long as there is time: a search that finds nothing may still have much to look at.
+    /// The same conditions with a deadline: even a search that finds nothing may have much to look at.
     #[must_use]
     pub fn until(&self, until: Instant) -> Wanted {
         Wanted { until: Some(until), ..self.clone() }
@@ -138,7 +139,7 @@ impl Wanted {
     }
 }
 
-/// All that traces must have which a search asks for; the last of them is likely to be in the fewest.
+/// All terms that a search asks for; the last of them is probably in the fewest traces.
 fn terms_of(request: &SearchRequest) -> Vec<u64> {
     let mut terms = Vec::new();
     terms.extend(request.service.as_deref().map(service));
@@ -155,7 +156,7 @@ fn least_duration_us(request: &SearchRequest) -> u64 {
     request.duration_us.as_ref().map_or(0, |range| *range.start())
 }
 
-/// Microseconds in which the time of a trace lies.
+/// The window, in microseconds, in which the time of a trace must lie.
 pub(super) type Window = RangeInclusive<u64>;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Turns: who came first goes first, and shows while it waits that it lives.
+//! A fair lock: threads get their turn in the order in which they came, and show their heartbeat while they wait.
 //!
-//! A mutex lets whoever is quick take it again at once, before one that slept has woken: a thread that commits without a
-//! pause would keep the one that writes the index from writing for seconds.
+//! A thread can take a mutex again at once, before a waiting thread has woken up: a thread that commits without a pause
+//! would keep the thread that writes the index from writing for seconds.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use blkin_daemon::health::BEAT_EVERY;
 
 use super::{Beat, StoreError, go_on};
 
-/// What one at a time may do.
+/// The right to do something, which one thread at a time has.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     line: Mutex<Line>,
@@ -20,11 +20,11 @@ pub(super) struct Turns {
 #[derive(Debug, Default)]
 struct Line {
     next: u64,
-    /// Whose turn it is, and those that wait, in the order in which they came.
+    /// The number whose turn it is, and behind it those that wait, in order of arrival.
     numbers: VecDeque<u64>,
 }
 
-/// It is over when this is dropped.
+/// A turn, which is over when this is dropped.
 #[derive(Debug)]
 pub(super) struct Turn<'t>(&'t Turns);
 
@@ -33,10 +33,10 @@ impl Turns {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for its turn.
+    /// Waits for a turn.
     ///
     /// # Errors
-    /// When `beat` ends it.
+    /// When `beat` ends the wait.
     pub(super) fn take(&self, beat: Beat<'_>) -> Result<Turn<'_>, StoreError> {
         let mut line = self.line();
         let number = line.next;

@@ -1,5 +1,5 @@
-//! Keeping the index in order: heads become segments, segments of one size become one of the next, and what nobody finds
-//! any more is removed. Each step is durable before the next begins, and repeated by the next start if it was not.
+//! Maintains the index: heads become segments, several segments of one level become one of the next, and segments that are
+//! needed no more are removed. Each step is durable before the next begins; if it was not, the next start repeats it.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -10,13 +10,13 @@ use super::manifest::{Entry, Manifest};
 use super::segment::Segment;
 use super::{Beat, StoreError, TraceStore, build, go_on, keys};
 
-/// So many segments of one level become one of the next.
+/// How many segments of one level become one of the next.
 const MERGED: usize = 8;
-/// Segments of this level are merged no more.
+/// Segments of this level are not merged any more.
 const TOP_LEVEL: u64 = 2;
 
 impl<E: Engine> TraceStore<E> {
-    /// Does all there is to do at the moment.
+    /// Does all the work that there is at the moment.
     pub(super) fn keep_up(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         let _alone = self.index.upkeep.take(beat)?;
         while self.flush(beat)? || self.drop_passed(beat)? || self.merge(beat)? {
@@ -25,7 +25,7 @@ impl<E: Engine> TraceStore<E> {
         self.remove_retired()
     }
 
-    /// Makes a segment of the oldest head, if that waits for it.
+    /// Makes a segment of the oldest head, if that head is complete.
     fn flush(&self, beat: Beat<'_>) -> Result<bool, StoreError> {
         let Some((head, indexed)) = self.index.frozen() else { return Ok(false) };
         let mut manifest = self.index.manifest();
@@ -40,8 +40,8 @@ impl<E: Engine> TraceStore<E> {
         Ok(true)
     }
 
-    /// Forgets the oldest segment that retention has passed. If traces go on with it, a small one with those takes its place,
-    /// until it has passed what is indexed now.
+    /// Removes the oldest segment that retention has passed. If traces in it go on, a small segment with only these takes its
+    /// place, until retention has passed the blocks that are indexed now.
     fn drop_passed(&self, beat: Beat<'_>) -> Result<bool, StoreError> {
         let view = self.index.view();
         let is_passed = |segment: &Arc<Segment>| segment.entry.last_block < view.forgotten;
@@ -65,7 +65,7 @@ impl<E: Engine> TraceStore<E> {
         Ok(true)
     }
 
-    /// Makes one segment of the oldest that can be merged.
+    /// Makes one segment of the oldest run of segments that can be merged.
     fn merge(&self, beat: Beat<'_>) -> Result<bool, StoreError> {
         let view = self.index.view();
         let Some(at) = first_to_merge(&view.segments) else { return Ok(false) };
@@ -76,7 +76,7 @@ impl<E: Engine> TraceStore<E> {
         Ok(true)
     }
 
-    /// Makes one segment of some side by side.
+    /// Replaces adjacent segments by one.
     fn put_in_place_of(
         &self,
         view: &View,
@@ -115,15 +115,15 @@ impl<E: Engine> TraceStore<E> {
         Ok(())
     }
 
-    /// The id of the next segment, of which a try that failed has left nothing.
+    /// The id of the next segment; removes what a failed attempt may have left under it.
     fn free_segment(&self, manifest: &Manifest) -> Result<u64, StoreError> {
         self.settle_manifest(manifest)?;
         build::remove(&self.engine, manifest.next_segment)?;
         Ok(manifest.next_segment)
     }
 
-    /// Has the engine name no segments but those in use. A manifest whose transaction failed may be durable all the same: a
-    /// start would believe it, and take what is written anew under the id of its segment for that.
+    /// Makes the stored manifest name only segments in use. A manifest whose transaction failed may be durable all the same: a
+    /// start would trust it, and mistake rows written later under the id of its segment for that segment.
     fn settle_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
         let row = self.engine.read()?.get(keys::MANIFEST)?;
         let used = manifest.encode();
@@ -137,7 +137,7 @@ impl<E: Engine> TraceStore<E> {
         self.index.retired.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
     }
 
-    /// Removes the rows of segments that nobody reads any more.
+    /// Removes the rows of retired segments that no query reads any more.
     fn remove_retired(&self) -> Result<(), StoreError> {
         let mut retired = self.index.retired.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(at) = retired.iter().position(|segment| Arc::strong_count(segment) == 1) {

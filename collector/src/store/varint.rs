@@ -1,4 +1,4 @@
-//! Numbers of the index in as few bytes as they need: seven bits a byte, the lowest first (LEB128).
+//! Numbers of the index in as few bytes as they need: seven bits to a byte, the lowest first (LEB128).
 
 /// Appends a number.
 pub(super) fn put(mut number: u64, bytes: &mut Vec<u8>) {

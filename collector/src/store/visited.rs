@@ -1,4 +1,4 @@
-//! A trace that a look through a window of time came to, and what is known of it before any of it is read.
+//! A trace that a search through a window of time has found, and what is known of it before any of it is read.
 
 use std::hash::Hasher;
 
@@ -8,31 +8,31 @@ use super::head::Extent;
 use super::index::View;
 use crate::model::TraceId;
 
-/// A trace, as the index found it.
+/// A trace as the index yields it.
 pub struct Visited<'s> {
     /// Its id.
     pub id: TraceId,
-    /// Of what is known where it was found.
+    /// Its extent, as far as the part of the index knows in which it was found.
     pub(super) extent: Extent,
-    /// Where that is: the newest part of the index is 0.
+    /// The number of that part of the index; the newest is 0.
     pub(super) age: usize,
     pub(super) rows: &'s dyn Snapshot,
     pub(super) view: &'s View,
 }
 
 impl Visited<'_> {
-    /// How many bytes its pieces take in the store, as far as is known where it was found: of one that goes on for long the
-    /// newest, and not those of others that share its low 64 bits.
+    /// How many bytes its pieces take in the store, as far as the part of the index knows in which it was found. For a trace
+    /// that goes on for long, these are the newest pieces. Traces that share its low 64 bits are not counted.
     pub fn bytes(&self) -> u64 {
         self.extent.bytes
     }
 
-    /// Tells `hasher` all that decides which pieces the store has of the traces with the low 64 bits of this one: what it was
-    /// told the same of twice by one store has the same pieces, unless some were damaged meanwhile. Pieces that come later may be
-    /// read already. Returns whether this trace is the only one with these low 64 bits.
+    /// Hashes everything that decides which pieces the store has of the traces with the low 64 bits of this one. If one store
+    /// hashes the same twice, these traces have the same pieces, unless some were damaged meanwhile. Pieces that arrive later
+    /// may be read already. Returns whether this trace is the only one with these low 64 bits.
     ///
-    /// A piece that comes gets a block that is later than all before it, and retention goes on from block to block. So the
-    /// last block of a trace tells what has come of it, and how far retention has got, which of it has left.
+    /// A new piece gets a later block than all pieces before it, and retention advances from block to block. So the last block
+    /// of a trace shows which of its pieces have arrived, and the position of retention shows which of them have expired.
     ///
     /// # Errors
     /// When the engine fails.

@@ -1,16 +1,16 @@
-//! The short form of a piece: what a span says, without the names and types of its fields, and without what it says
-//! again. It takes about a third of its TBinary or JSON, so that as little is hashed, copied, written and read.
+//! The short form of a piece: the content of a span, without the names and types of its fields, and without repetitions. It
+//! takes about a third of its TBinary or JSON, so less is hashed, copied, written and read.
 //!
-//! Each piece stands alone: a damaged one harms no other, and one can be read wherever it is found. Numbers without a name
-//! here are varints ([`super::varint`]), *signed* ones with their sign in the lowest bit (zigzag); a *text* is its length and
-//! its bytes; `i64` and the like are fixed and big-endian. [`v1`] and [`v2`] say what follows what.
+//! Each piece stands alone: a damaged piece harms no other, and a piece can be read wherever it is found. Numbers without a
+//! type here are varints ([`super::varint`]), *signed* ones with their sign in the lowest bit (zigzag); a *text* is its length
+//! and its bytes; `i64` and the like have a fixed length and are big-endian. [`v1`] and [`v2`] give the order of the fields.
 
 pub(super) mod v1;
 pub(super) mod v2;
 
 use super::varint;
 
-/// Puts what a piece says behind what is there.
+/// Appends the fields of a piece to the bytes that are there.
 struct Writing<'b>(&'b mut Vec<u8>);
 
 impl Writing<'_> {
@@ -36,7 +36,7 @@ impl Writing<'_> {
     }
 }
 
-/// What of a piece was not read yet. Each method takes what it names; none if that is not there.
+/// The part of a piece that was not read yet. Each method reads what it names; none if that is not there.
 struct Reading<'a>(&'a [u8]);
 
 impl<'a> Reading<'a> {
@@ -78,12 +78,12 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// What `read` takes, if a bit says that it is there. The outer one is none if it cannot be read.
+/// Reads an optional field, if its bit says that it is there. The outer `Option` is none if the field cannot be read.
 fn if_set<T>(flags: u16, bit: u16, read: impl FnOnce() -> Option<T>) -> Option<Option<T>> {
     if flags & bit == 0 { Some(None) } else { read().map(Some) }
 }
 
-/// All these bits whose condition holds.
+/// The sum of the bits whose condition holds.
 fn flags<const N: usize>(of: [(u16, bool); N]) -> u16 {
     of.iter().fold(0, |flags, &(bit, is_set)| if is_set { flags | bit } else { flags })
 }

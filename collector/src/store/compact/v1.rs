@@ -9,10 +9,10 @@
 //! host        has_ipv6:u8 ipv4:i32 port:i16 name:text [ipv6: 16 bytes]
 //! ```
 //!
-//! A mark says which of its own extension fields an annotation has, and in its upper bits which host: none (0), the span's
-//! first and so on, or a new one (31), which follows. The first thirty have numbers. `later` is the time since the
-//! annotation before; before the first is the span's timestamp, or 0. `further` is the place in the ring in the same way,
-//! from 0 on.
+//! A mark says which extension fields of its own an annotation has. Its upper bits say which host it has: none (0), the host
+//! with this number in the span, or a new host (31), which follows. The first thirty hosts have numbers. `later` is the time
+//! since the annotation before; for the first annotation, since the span's timestamp, or 0. `further` is the place in the ring
+//! in the same way, counted from 0.
 
 use blkin_thrift::AnnotationType;
 use blkin_thrift::view::{AnnotationView, BinaryView, EndpointView, SpanView};
@@ -33,7 +33,7 @@ const OWN_NANOS: u16 = 4;
 const HOST_SHIFT: u32 = 3;
 const NO_HOST: u8 = 0;
 const NEW_HOST: u8 = 31;
-/// Hosts that have numbers.
+/// How many hosts get numbers.
 const MOST_HOSTS: usize = 30;
 
 /// Appends a span.
@@ -61,13 +61,13 @@ pub(in crate::store) fn put(span: &SpanView<'_>, bytes: &mut Vec<u8>) {
     span.binary_annotations.iter().for_each(|tag| put_tag(tag, &mut before, &mut to));
 }
 
-/// What an annotation is written as the difference from.
+/// The values from which an annotation is written as a difference.
 struct Before<'a> {
     time: i64,
     position: i64,
     hosts: [EndpointView<'a>; MOST_HOSTS],
     known: usize,
-    /// The number of the host of the annotation before: nearly always this one's too.
+    /// The index of the host of the annotation before, which nearly always is the host of the next one too.
     last: usize,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Before<'a> {
         Before { time: timestamp.unwrap_or(0), position: 0, hosts, known: 0, last: 0 }
     }
 
-    /// What stands for a host in a mark.
+    /// The number that stands for a host in a mark.
     fn number(&mut self, host: Option<&EndpointView<'a>>) -> u8 {
         let Some(host) = host else { return NO_HOST };
         let known = &self.hosts[..self.known];
@@ -107,7 +107,7 @@ fn is_same(one: &EndpointView<'_>, other: &EndpointView<'_>) -> bool {
         && (one.ipv4, one.port, one.ipv6) == (other.ipv4, other.port, other.ipv6)
 }
 
-/// The mark, and the host if it is a new one.
+/// Writes the mark, and the host if it is a new one.
 fn put_mark<'a>(host: Option<&EndpointView<'a>>, own: u16, before: &mut Before<'a>, to: &mut Writing<'_>) {
     let number = before.number(host);
     to.byte(number << HOST_SHIFT | own as u8);
@@ -156,7 +156,7 @@ fn put_tag<'a>(tag: &BinaryView<'a>, before: &mut Before<'a>, to: &mut Writing<'
     put_own(tag.position, tag.source, None, before, to);
 }
 
-/// Reads all of a span; none if it is not as [`put`] writes it.
+/// Reads a whole span; none if it is not as [`put`] writes it.
 pub(in crate::store) fn read(bytes: &[u8]) -> Option<SpanView<'_>> {
     let (mut annotations, mut binary_annotations) = (Vec::new(), Vec::new());
     let span =
@@ -164,7 +164,7 @@ pub(in crate::store) fn read(bytes: &[u8]) -> Option<SpanView<'_>> {
     Some(SpanView { annotations, binary_annotations, ..span })
 }
 
-/// The same, but annotations and tags are shown one by one, and the span is without them: nothing is allocated.
+/// The same, but annotations and tags are shown one by one, and the returned span has none: nothing is allocated.
 pub(in crate::store) fn read_each<'a>(
     bytes: &'a [u8],
     event: &mut impl FnMut(AnnotationView<'a>),
@@ -214,7 +214,7 @@ fn take_tag<'a>(before: &mut Before<'a>, from: &mut Reading<'a>) -> Option<Binar
     Some(BinaryView { key, value, kind, host, position, source })
 }
 
-/// The host that a mark speaks of; the outer one is none if there is no such host.
+/// The host to which a mark refers; the outer `Option` is none if there is no such host.
 fn take_host<'a>(
     mark: u8,
     before: &mut Before<'a>,

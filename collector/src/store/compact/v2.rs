@@ -8,8 +8,8 @@
 //! tag         key:text value:text
 //! ```
 //!
-//! The kind of the span is in the upper bits of its flags. `later` is the time since the annotation before; before the
-//! first is the span's timestamp, or 0. Names are as they came: they are lowered when they are read.
+//! The kind of the span is in the upper bits of its flags. `later` is the time since the annotation before; for the first
+//! annotation, since the span's timestamp, or 0. Names are stored as they came, and put in lower case when they are read.
 
 use super::{Reading, Writing, flags, if_set};
 use crate::model::{Kind, SpanId, TraceId};
@@ -95,7 +95,7 @@ fn kind_number(kind: Option<Kind>) -> u16 {
     }
 }
 
-/// The kind of a number; the outer one is none if there is no such kind.
+/// The kind with a number; the outer `Option` is none if there is no such kind.
 fn kind_of(number: u16) -> Option<Option<Kind>> {
     match number {
         0 => Some(None),
@@ -107,7 +107,7 @@ fn kind_of(number: u16) -> Option<Option<Kind>> {
     }
 }
 
-/// Reads all of a span; none if it is not as [`put`] writes it.
+/// Reads a whole span; none if it is not as [`put`] writes it.
 pub(in crate::store) fn read(bytes: &[u8]) -> Option<V2View<'_>> {
     let mut from = Reading(bytes);
     let of_span = from.fixed().map(u16::from_be_bytes)?;

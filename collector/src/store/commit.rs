@@ -1,5 +1,5 @@
-//! Storing batches: duplicates are found and trimmed, then each trace's pieces are written together, and the index learns
-//! where they are.
+//! Stores batches: duplicates are found and trimmed, each trace's pieces are written together, and the index learns where they
+//! are.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ use super::{Beat, Damage, Piece, StoreError, block, go_on, keys, read};
 use crate::ledger::{ALL_FIGURES, Count, Figure, Ledger};
 use crate::model::TraceId;
 
-/// What is remembered between commits. After a transaction that failed it must be forgotten.
+/// What is remembered between commits. After a failed transaction all of it must be forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) recent: Recent,
@@ -33,7 +33,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Forgets all, after a transaction that failed.
+    /// Forgets everything after a failed transaction.
     pub(super) fn doubt(&mut self) {
         self.recent.forget();
         self.known.forget();
@@ -42,7 +42,7 @@ impl Memory {
     }
 }
 
-/// What a commit has to look at.
+/// What a commit works with.
 pub(super) struct Place<'s> {
     pub(super) index: &'s Index,
     pub(super) view: &'s View,
@@ -79,9 +79,9 @@ pub(super) fn commit(
 
 /// Where the bytes of a piece are.
 enum Source {
-    /// In a batch, and there in an entry.
+    /// In a batch: the number of the batch, and of the entry in it.
     Batch(usize, usize),
-    /// What was left of it.
+    /// In a batch of its own, because a part of the piece was removed.
     Trimmed(Box<Batch>),
 }
 
@@ -89,12 +89,12 @@ enum Source {
 struct Commit<'b> {
     batches: &'b [Batch],
     ledger: Ledger,
-    /// In the order in which they came first.
+    /// The traces, in the order in which they first came.
     learned: Learned,
     places: HashMap<TraceId, usize, RandomState>,
-    /// Of each of those traces.
+    /// The standing of each of those traces.
     standings: Vec<Standing>,
-    /// What is stored, with the places of the traces.
+    /// The pieces to store, each with the place of its trace.
     pieces: Vec<(u32, Source)>,
 }
 
@@ -108,7 +108,7 @@ impl Commit<'_> {
     ) -> Result<(), StoreError> {
         let annotations = part.entry.annotations as usize;
         let trace = self.place(rows, place, part.entry.trace)?;
-        // Also of a piece that turns out to be stored: later pieces of the batch do not tell again what it has told.
+        // Even if the piece turns out to be stored already: later pieces of the batch do not repeat the terms that it has given.
         self.learned.terms.extend(part.terms.iter().map(|&term| (trace as u32, term)));
         self.learned.traces[trace].1.weigh(annotations, part.terms.len());
         let standing = self.standings[trace];
@@ -133,7 +133,7 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// The place of a trace in this commit. One that comes for the first time is looked for in the store.
+    /// The place of a trace in this commit. At its first piece, the trace is looked for in the store.
     fn place(
         &mut self,
         rows: &dyn Transaction,
@@ -157,7 +157,7 @@ impl Commit<'_> {
         let mut bytes = number(rows, keys::PAYLOAD_BYTES)?;
         let first = number(rows, keys::NEXT_BLOCK)?;
         let mut blocks = block::Writing::new(&mut *rows, first, now_ms);
-        // Stable: the pieces of a trace stay in their order.
+        // A stable sort, so the pieces of a trace stay in order.
         self.pieces.sort_by_key(|(trace, _)| *trace);
         for of_trace in self.pieces.chunk_by(|left, right| left.0 == right.0) {
             let parts = &mut self.learned.traces[of_trace[0].0 as usize].1.parts;
@@ -179,7 +179,7 @@ impl Commit<'_> {
     }
 }
 
-/// The first growth of a trace in a commit, and what is known of it. One that is stored, but not remembered, is read.
+/// The first growth of a trace in a commit, and its standing. A trace that is stored but not remembered is read.
 fn begin(
     rows: &dyn Transaction,
     place: &mut Place<'_>,
@@ -209,25 +209,26 @@ fn begin(
     Ok((growth, Standing::Followed))
 }
 
-/// Of a trace that takes more not all is read: for seconds nothing would be stored, and its facts would fill the memory. In
-/// bytes.
+/// Most bytes that are read of a trace. Reading all of a larger one would store nothing for seconds, and its facts would fill the
+/// memory.
 const MOST_READ: u64 = 8 << 20;
-/// Of that so much is of its begin, where a root often is. The rest is what came last, which is what may come again.
+/// How many of these bytes are read from the beginning, where a root often is. The others are those that came last, which are the
+/// ones that may be sent again.
 const READ_OF_BEGIN: u64 = 1 << 20;
-/// A part takes as long as so many bytes, beside its own: its block is read.
+/// Reading a part takes as long as reading so many bytes more than its own, because its block is read.
 const OF_PART: u64 = 2 << 10;
 
-/// What has to be known of a trace that is stored.
+/// What must be known of a trace that is stored.
 pub(super) struct Stored {
-    /// What was read of it, without its bytes.
+    /// The pieces that were read, without their bytes.
     pub(super) pieces: Batch,
-    /// When it was.
+    /// The time of the trace.
     pub(super) time: Time,
-    /// Whether all was read.
+    /// Whether all of the trace was read.
     pub(super) is_all: bool,
 }
 
-/// Reads what has to be known of a trace. Each block may lie elsewhere on a slow disk, so it beats with each piece.
+/// Reads what must be known of a trace. Its blocks may lie far apart on a slow disk, so `beat` is called for each piece.
 pub(super) fn stored(
     rows: &dyn Snapshot,
     id: TraceId,
@@ -259,14 +260,14 @@ pub(super) fn stored(
     Ok(Stored { pieces, time, is_all })
 }
 
-/// What is read of a trace: its last parts, and those of its begin. Both together are all of one that is not large.
+/// The parts of a trace that are read: those of its beginning, and its last ones. If the trace is not large, these are all.
 fn ends(parts: &[block::Part]) -> (&[block::Part], &[block::Part]) {
     let end = fitting(parts.iter().rev(), MOST_READ - READ_OF_BEGIN);
     let (rest, end) = parts.split_at(parts.len() - end);
     (&rest[..fitting(rest.iter(), READ_OF_BEGIN)], end)
 }
 
-/// How many of these parts are read to read so much; the last of them may be more.
+/// How many of these parts have to be read to read so many bytes; the last part may exceed them.
 fn fitting<'p>(parts: impl Iterator<Item = &'p block::Part>, most: u64) -> usize {
     let mut before = 0;
     let fits = |part: &&block::Part| {
@@ -277,7 +278,7 @@ fn fitting<'p>(parts: impl Iterator<Item = &'p block::Part>, most: u64) -> usize
     parts.take_while(fits).count()
 }
 
-/// What is left of a piece without the annotations that are not new, and how many those are.
+/// A piece without the annotations that are not new, and how many annotations are left.
 fn trimmed(part: &Part<'_>, is_new: Vec<bool>) -> Result<(Batch, usize), StoreError> {
     let mut piece = Piece::decode(part.sealed)?;
     let mut is_new = is_new.into_iter();
@@ -285,7 +286,7 @@ fn trimmed(part: &Part<'_>, is_new: Vec<bool>) -> Result<(Batch, usize), StoreEr
     Ok((Batch::of_one(&piece), piece.annotation_count()))
 }
 
-/// The number in a row; 0 without one.
+/// The number in a row; 0 if there is no such row.
 pub(super) fn number(rows: &(impl Snapshot + ?Sized), key: &[u8]) -> Result<u64, StoreError> {
     match rows.get(key)? {
         None => Ok(0),
@@ -308,5 +309,5 @@ pub(super) fn write_ledger(rows: &mut dyn Transaction, ledger: &Ledger) -> Resul
     rows.put(keys::LEDGER, &row)
 }
 
-/// Whether a scan goes on: always.
+/// The answer of a visitor that never ends a scan.
 pub(super) const ALL: ControlFlow<()> = ControlFlow::Continue(());

@@ -35,41 +35,41 @@ const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
 /// Name of the store's file in the data folder.
 pub const FILE_NAME: &str = "traces.redb";
-/// What is appended to the name of a file that was set aside, before the time; and once all that is whole in it is
-/// stored anew.
+/// The ending of a file that was set aside as damaged, followed by the time; and its ending once everything that is whole in
+/// it has been stored again.
 pub(super) const DAMAGED: &str = ".damaged-";
 pub(super) const SALVAGED: &str = ".salvaged-";
-/// Beside the file: the next start checks it from end to end.
+/// The ending of a mark beside the file, which makes the next start check the file from end to end.
 const SUSPECT: &str = ".suspect";
-/// Beside the file for a moment, to see whether the disk takes anything.
+/// The ending of a file that is beside it for a moment, to test whether the disk takes writes.
 const TRIAL: &str = ".trial";
 
 /// Rows in a redb file.
 pub struct Disk {
     path: PathBuf,
-    /// The file that was opened at the path: device and number.
+    /// The identity of the file that was opened at the path: device and inode number.
     file: (u64, u64),
     cache_bytes: usize,
     page_cache: PageCache,
-    /// None after a failure, until the next who reads or writes opens the file again: redb refuses everything after an
-    /// error of the disk, also when there is space again.
+    /// None after a failure, until the next reader or writer opens the file again: after a disk error redb refuses everything,
+    /// even when there is space again.
     database: RwLock<Option<Open>>,
-    /// How often it was opened.
+    /// How often the file was opened again.
     openings: AtomicU64,
-    /// When it may be written to again after such a failure.
+    /// When the file may be written to again after such a failure.
     retry: Mutex<Retry>,
-    /// Of those who write.
+    /// The turns of the threads that write.
     turns: Turns,
     /// Whether the file was found damaged since it was opened.
     suspect: AtomicBool,
-    /// Whether it was found damaged before.
+    /// Whether an earlier process found it damaged.
     was_suspect: bool,
     damage: Damage,
 }
 
-/// The file as it is open.
+/// The open file.
 struct Open {
-    /// Of the opening.
+    /// The number of this opening.
     number: u64,
     opened: Opened,
 }
@@ -83,12 +83,13 @@ impl Open {
 
 /// How the file is open.
 enum Opened {
+    /// For reading and writing.
     Whole(Database),
-    /// Its disk takes nothing at all, not even what opening writes.
+    /// For reading only: the disk takes no writes at all, not even those that opening makes.
     ToRead(Database),
 }
 
-/// Nothing if the file is damaged, or another process has it open.
+/// Opens the file for reading only; none if it is damaged, or another process has it open.
 fn opened_to_read(path: &Path, cache_bytes: usize) -> Option<Opened> {
     let opened = open_to_read(path, cache_bytes).inspect_err(|error| tracing::debug!("{error}"));
     opened.ok().map(Opened::ToRead)
@@ -97,7 +98,7 @@ fn opened_to_read(path: &Path, cache_bytes: usize) -> Option<Opened> {
 impl Disk {
     /// Opens the store in `folder`, which is created if it is missing. Only one process can have it open. A file whose
     /// structure is damaged is set aside, and a new one begun. Pages of `cache_bytes` are kept in memory, and about as much of
-    /// the file in the system's page cache. One whose disk takes nothing is opened all the same, and written to once it does.
+    /// the file in the system's page cache. If the disk takes no writes, the file is opened for reading, and written to later.
     ///
     /// # Errors
     /// When the folder or the file cannot be used, or another process has it open.
@@ -141,8 +142,8 @@ impl Disk {
             was_suspect,
             damage,
         };
-        // The table exists from now on, so that reading never fails for its absence. If it did already, a disk without
-        // room keeps nobody from reading.
+        // Creates the table, so that reading never fails because it is missing. If it exists, nothing is written, so that a
+        // full disk does not prevent reading.
         if !disk.has_table()? {
             disk.write(&mut |_| Ok(()))?;
         }
@@ -166,9 +167,9 @@ impl Disk {
         self.database.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file, open, and nobody closes it meanwhile.
+    /// The open file, which stays open as long as the guard lives; opens it if it is closed.
     fn reopened(&self) -> Result<RwLockReadGuard<'_, Option<Open>>, StoreError> {
-        // Who waits for the other lock would hold up readers until the other writer's commit is over.
+        // Tries the read lock first: waiting for the write lock would hold up all readers until another thread's commit is over.
         let open = self.opened();
         if open.is_some() {
             return Ok(open);
@@ -183,7 +184,7 @@ impl Disk {
         Ok(RwLockWriteGuard::downgrade(open))
     }
 
-    /// Closes the file if it is still open as it was then.
+    /// Closes the file if it still has this opening.
     fn close(&self, number: u64) {
         self.opened_mut().take_if(|open| open.number == number);
     }
@@ -207,7 +208,8 @@ impl Disk {
         opened
     }
 
-    /// Closes a file that is open to be read only, once its disk takes something: to open it takes long if it is large.
+    /// Closes a file that is open for reading only, once its disk takes writes. The disk is tested with another file first,
+    /// because opening a large file takes long.
     fn close_if_to_read(&self) -> Result<(), StoreError> {
         let to_read = |open: &Open| matches!(open.opened, Opened::ToRead(_)).then_some(open.number);
         let Some(number) = self.opened().as_ref().and_then(to_read) else { return Ok(()) };
@@ -219,8 +221,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Fails if the path leads elsewhere by now. What is written to a file that was removed is gone once it is closed, and who
-    /// opens the path anew would make another that knows nothing of what was stored.
+    /// Fails if the path now leads to another file or to none. Whatever is written to a removed file is lost once it is closed,
+    /// and opening the path again would make a new file without anything that was stored.
     fn check_place(&self) -> Result<(), StoreError> {
         let is_elsewhere = match file_at(&self.path) {
             Ok(file) => file != self.file,
@@ -245,7 +247,7 @@ impl Disk {
         }
     }
 
-    /// Works with a file that can be written to, and closes it if its disk fails.
+    /// Works with a file that is open for writing, and closes it if its disk fails.
     fn with_whole<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let (number, done) = match &*self.opened() {
             Some(Open { number, opened: Opened::Whole(database) }) => (*number, work(database)),
@@ -254,7 +256,7 @@ impl Disk {
         self.close_after(number, done)
     }
 
-    /// Closes what was opened then if nothing more can be done with it.
+    /// Closes the file, if it still has this opening, after an error that makes it unusable as it is open.
     fn close_after<T>(&self, number: u64, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &done
             && is_of_disk(error)
@@ -265,7 +267,8 @@ impl Disk {
         done
     }
 
-    /// Closes what was opened then, so that whoever reads it opens it anew. Of what is damaged a new start is waited for.
+    /// Closes the file, if it still has this opening, so that the next reader opens it again. A damaged file is not opened again;
+    /// that is left to the next start.
     fn close_to_renew(&self, number: u64) -> Result<(), StoreError> {
         if self.suspect.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
@@ -274,7 +277,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The rows as they are now.
+    /// A snapshot of the rows as they are now.
     fn rows(&self) -> Result<Rc<Rows>, StoreError> {
         let table =
             |database: &Database| database.begin_read().map_err(reading)?.open_table(ROWS).map_err(reading);
@@ -293,10 +296,10 @@ impl Disk {
 }
 
 impl Disk {
-    /// Removes the mark by which a start checks the file: what could be made of it has been made.
+    /// Removes the mark that makes a start check the file, because everything that could be recovered has been recovered.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// When the system cannot remove it.
     pub fn trust(&self) -> Result<(), StoreError> {
         remove_mark(&self.path)
     }
@@ -309,7 +312,7 @@ impl Disk {
         }
     }
 
-    /// Works with the file. The library answers what damage it sees, and may trip over what it does not see.
+    /// Works with the file. The database library reports the damage that it detects, and may panic on damage that it does not.
     fn guarded<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         let done = catch_unwind(AssertUnwindSafe(work))
             .unwrap_or_else(|_| Err(StoreError::Corrupted("the database library panicked on it".to_owned())));
@@ -320,7 +323,7 @@ impl Disk {
     }
 }
 
-/// Of what only reads: nothing but the disk can have lost what it does not give.
+/// The error of an operation that only reads: if the disk fails to return data, the data is lost.
 fn reading(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {
         redb::Error::Io(error) if is_lost(&error) => unreadable(&error),
@@ -337,7 +340,7 @@ fn engine(error: impl Into<redb::Error>) -> StoreError {
     }
 }
 
-/// Whether nothing more can be done with the file as it is open.
+/// Whether the file is unusable as it is open.
 fn is_of_disk(error: &StoreError) -> bool {
     matches!(error, StoreError::Engine(_) | StoreError::Full | StoreError::Closed)
 }
@@ -353,7 +356,7 @@ impl Engine for Disk {
         }
         let _turn = self.turns.take(TO_THE_END)?;
         self.check_place()?;
-        // Whether it is open or not: that opening failed took as long, and is as likely to fail again.
+        // Checked even if the file is closed: an attempt to open it that failed took as long, and is as likely to fail again.
         self.may_write()?;
         self.close_if_to_read()?;
         drop(self.reopened()?);

@@ -1,20 +1,20 @@
 //! The store: every piece of a span as it arrived, whole, and an index to find traces by.
 //!
-//! Nothing is merged here: pieces of one span are put together when a trace is read ([`crate::merge`]). [`keys`] writes the
-//! rows down. Why it is made so: docs/adr/0010-index-apart-from-pieces.md.
+//! Nothing is merged here: pieces of one span are put together when a trace is read ([`crate::merge`]). [`keys`] describes the
+//! rows. The reasons for this design are in docs/adr/0010-index-apart-from-pieces.md.
 //!
 //! | step | module |
 //! |---|---|
-//! | what arrived becomes a [`Batch`]: bytes as they will lie, and what to find them by | `batch`, `compact`, `facts`, `terms`, `pieces`, `secret` |
-//! | one thread commits the batches that wait together | [`writer`], `queue`, `lull`, `pace` |
-//! | what is stored already is left out; the rest goes into blocks, names beside them | `commit`, `known`, `block`, `frame`, `names` |
-//! | the index learns where it is: in memory at first | `index`, `head` |
-//! | another thread makes segments of that, and fewer of many | [`indexer`], `upkeep`, `build`, `segment`, `chunks`, `filter`, `manifest` |
-//! | traces are found by id, by time and terms, and read | `index`, `search`, `visited`, `shared`, `read`, `outline`, `held` |
-//! | what is too old or too much leaves | `expire` |
-//! | a start reads the index, and makes again what is missing of it | `start`, `salvage` |
+//! | arriving spans become a [`Batch`]: their bytes in stored form, and what is needed to find them | `batch`, `compact`, `facts`, `terms`, `pieces`, `secret` |
+//! | one thread commits all waiting batches together | [`writer`], `queue`, `lull`, `pace` |
+//! | duplicates are left out; the rest goes into blocks, with names in rows of their own | `commit`, `known`, `block`, `frame`, `names` |
+//! | the index learns where the pieces are, at first in memory | `index`, `head` |
+//! | another thread turns that memory into segments, and merges segments | [`indexer`], `upkeep`, `build`, `segment`, `chunks`, `filter`, `manifest` |
+//! | traces are found by id, or by time and terms, and read | `index`, `search`, `visited`, `shared`, `read`, `outline`, `held` |
+//! | traces that are too old or take too much room are removed | `expire` |
+//! | a start reads the index, and rebuilds what is missing of it | `start`, `salvage` |
 //!
-//! [`TraceStore`] is all that over any [`engine::Engine`]: [`disk::Disk`] (durable), [`memory::Memory`] (tests).
+//! [`TraceStore`] does all this over any [`engine::Engine`]: [`disk::Disk`] (durable), [`memory::Memory`] (tests).
 
 pub mod disk;
 pub mod engine;
@@ -182,7 +182,7 @@ impl Room {
         Room { left: bytes, exhausted: false }
     }
 
-    /// Whether there is room for so many bytes.
+    /// Whether there is room for at least so many bytes.
     pub fn is_for(&self, bytes: usize) -> bool {
         !self.exhausted && self.left >= bytes
     }
@@ -202,17 +202,17 @@ impl Room {
     }
 }
 
-/// What a store must do. One contract suite (`tests/store_contract.rs`) holds for all of them.
+/// What a store must do. One contract suite (`tests/store_contract/`) holds for all stores.
 pub trait Store: Send + Sync + 'static {
     /// Stores batches in one transaction. Once this returns, they survive the loss of power, and the ledger counts
-    /// them; if it fails, nothing of them is stored or counted. It may wait for the index, and read much of traces that go
-    /// on: meanwhile it beats.
+    /// them; if it fails, nothing of them is stored or counted. It may have to wait for the index, and to read much of traces
+    /// that go on; meanwhile it calls `beat`.
     ///
     /// # Errors
     /// When the engine fails, or `beat` ends it.
     fn commit_beating(&self, batches: &[Batch], now_ms: u64, beat: Beat<'_>) -> Result<(), StoreError>;
 
-    /// The same, for whom nobody watches.
+    /// The same without a beat.
     ///
     /// # Errors
     /// When the engine fails.
@@ -220,8 +220,8 @@ pub trait Store: Send + Sync + 'static {
         self.commit_beating(batches, now_ms, TO_THE_END)
     }
 
-    /// Writes so many bytes that mean nothing as durably as a commit, and removes them: whether one of that size would
-    /// succeed.
+    /// Tries whether a commit of so many bytes would succeed: writes as many meaningless bytes, as durably as a commit, and
+    /// removes them.
     ///
     /// # Errors
     /// When the engine fails.
@@ -233,15 +233,15 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn ledger(&self) -> Result<Ledger, StoreError>;
 
-    /// Counts what is in the store by reading every piece: slow, and independent of the ledger. Damaged pieces are not in
-    /// it.
+    /// Counts what is in the store by reading every piece: slow, and independent of the ledger. Damaged pieces do not
+    /// count.
     ///
     /// # Errors
     /// When the engine fails.
     fn count(&self) -> Result<Count, StoreError>;
 
     /// Adds the pieces of a trace to `pieces` in order of arrival; of all traces with the same low 64 bits if not `strict`.
-    /// What would take more than `room` stays in the store; `room` shrinks by what was read.
+    /// Pieces for which `room` is too small are left out; `room` shrinks by what was read.
     ///
     /// # Errors
     /// When the engine fails.
@@ -253,7 +253,7 @@ pub trait Store: Send + Sync + 'static {
         pieces: &mut Pieces,
     ) -> Result<(), StoreError>;
 
-    /// The same, each with texts of its own.
+    /// The same, but each piece has texts of its own.
     ///
     /// # Errors
     /// As [`Store::read_trace`].
@@ -263,9 +263,9 @@ pub trait Store: Send + Sync + 'static {
         Ok(pieces.each().filter_map(|(_, piece)| piece.into_piece()).collect())
     }
 
-    /// Visits the traces whose time (microseconds) is in the window and that may be wanted, latest first, until told to
-    /// stop or out of time. Every trace that is wanted is among them. Where several count as one, those without a time come
-    /// last.
+    /// Visits the traces whose time (microseconds) is in the window and that may be wanted, latest first, until `visit`
+    /// stops it or time runs out. Every wanted trace is among them. If several traces count as one, those without a time
+    /// come last.
     ///
     /// # Errors
     /// When the engine or the visitor fails.
@@ -282,13 +282,13 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError>;
 
-    /// When the newest of what is stored came, by the clock of that time, in milliseconds since 1970; 0 if nothing is.
+    /// When the newest stored piece arrived, by the clock of that time, in milliseconds since 1970; 0 if there is none.
     ///
     /// # Errors
     /// When the engine fails.
     fn newest_arrival_ms(&self) -> Result<u64, StoreError>;
 
-    /// What was found damaged so far.
+    /// Counts of what was found damaged so far.
     fn damage(&self) -> &Damage;
 
     /// Takes one bounded step of retention. Returns whether there is more to do now.
@@ -297,13 +297,13 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError>;
 
-    /// Brings the index in order, as far as there is something to do.
+    /// Does all the work on the index that there is at the moment.
     ///
     /// # Errors
-    /// When the engine fails, or `beat` ends it; what was not finished is begun again the next time.
+    /// When the engine fails, or `beat` ends it; unfinished work is begun again the next time.
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError>;
 
-    /// Rings when there is upkeep to do.
+    /// The bell that rings when there is work on the index.
     fn bell(&self) -> &indexer::Bell;
 
     /// How large the index is.
@@ -315,12 +315,12 @@ pub trait Store: Send + Sync + 'static {
 pub struct IndexSize {
     /// Segments on disk.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub bytes: u64,
     /// Traces that are indexed in memory.
     pub traces_in_memory: u64,
-    /// Whether those are more than may be, as after a start that could write no segments: nothing is stored before the disk
-    /// lets them become some.
+    /// Whether the index in memory is over its limit, as after a start that could write no segments. Then nothing is stored until
+    /// the disk takes it as segments.
     pub is_overfull: bool,
 }
 
@@ -342,7 +342,7 @@ impl<E: Engine> TraceStore<E> {
         TraceStore::with_small_segments(engine, PIECES_IN_MEMORY)
     }
 
-    /// As [`TraceStore::new`], with a segment for so many pieces: few of them test what many need a large store for.
+    /// As [`TraceStore::new`], but with a segment for so many pieces. Tests use few, to get many segments without a large store.
     ///
     /// # Errors
     /// As [`TraceStore::new`].
@@ -354,7 +354,7 @@ impl<E: Engine> TraceStore<E> {
         Ok(store)
     }
 
-    /// Has the next upkeep make a segment of what is in memory, however little that is.
+    /// Makes the next upkeep turn the index in memory into a segment, however small it is.
     pub fn freeze(&self) {
         let mut memory = self.memory();
         self.index.freeze();
@@ -365,12 +365,12 @@ impl<E: Engine> TraceStore<E> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the index can take in more, if it has fallen behind too far.
+    /// Works on the index until it can take more, if it has fallen too far behind.
     fn make_room(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         if self.index.is_overfull() { self.upkeep(beat) } else { Ok(()) }
     }
 
-    /// Commits batches, and what else `also` does once they are stored, in one transaction.
+    /// Commits batches and, in the same transaction, what `also` does after they are stored.
     fn commit_and(
         &self,
         batches: &[Batch],
@@ -404,17 +404,17 @@ impl<E: Engine> TraceStore<E> {
         self.believed(done)
     }
 
-    /// Looks what has become of a transaction that failed: an error of the disk may come after it was durable.
+    /// Finds out whether a transaction that failed was stored all the same: a disk error may come after it was durable.
     fn settle(&self, memory: &mut commit::Memory) -> Result<(), StoreError> {
         if memory.in_doubt {
-            // Not before the engine can be written to: until then every batch would be in doubt anew.
+            // Only once the engine can be written to again: until then every further batch would be in doubt too.
             self.believed(self.engine.write(&mut |_| Ok(())).and_then(|()| self.replay()))?;
             memory.in_doubt = false;
         }
         Ok(())
     }
 
-    /// Has what a damaged index leads to lead to a new one.
+    /// If an operation found damage, makes the next start check everything and rebuild the index.
     fn believed<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if matches!(done, Err(StoreError::Corrupted(_))) {
             self.engine.distrust();
@@ -423,7 +423,7 @@ impl<E: Engine> TraceStore<E> {
     }
 }
 
-/// So many bytes, and a few more, of which no file system makes fewer.
+/// At least so many bytes that no file system can compress.
 fn filler(bytes: usize) -> Vec<u8> {
     (0..=bytes as u64 / 8).flat_map(|number| xxh3_64(&number.to_be_bytes()).to_be_bytes()).collect()
 }

@@ -1,4 +1,4 @@
-//! Reading: the ledger, the pieces of traces, all pieces.
+//! Reads the ledger, the pieces of traces, and all pieces.
 
 use super::block::{self, Found, Part};
 use super::commit::number;
@@ -24,7 +24,7 @@ pub(super) fn ledger(rows: &(impl Snapshot + ?Sized)) -> Result<Ledger, StoreErr
     Ok(ledger)
 }
 
-/// When the newest block came; 0 if that has left, or there was none.
+/// When the newest block arrived; 0 if it has expired, or if there was none.
 pub(super) fn newest_arrival_ms(rows: &dyn Snapshot) -> Result<u64, StoreError> {
     let Some(newest) = number(rows, keys::NEXT_BLOCK)?.checked_sub(1) else { return Ok(0) };
     let mut arrival_ms = 0;
@@ -48,7 +48,7 @@ pub(super) fn trace(
     };
     for (id, version) in found {
         bodies(rows, &version.parts, id, damage, &mut |body| match Outline::of(body) {
-            // The index leads elsewhere.
+            // The index led to a piece of another trace.
             Ok(outline) if outline.trace != Some(id) => Took::Damaged,
             Ok(outline) if room.take(outline.spelled_out) => {
                 pieces.push(outline.span, body);
@@ -64,8 +64,9 @@ pub(super) fn trace(
     Ok(())
 }
 
-/// What has become of a piece that was shown.
+/// What became of a piece that was shown.
 pub(super) enum Took {
+    /// It was taken.
     It,
     /// It cannot be read.
     Damaged,
@@ -73,7 +74,7 @@ pub(super) enum Took {
     NoMore,
 }
 
-/// Shows each piece of a trace to `take`, until no more is wanted.
+/// Shows each piece of a trace to `take`, until `take` wants no more.
 pub(super) fn bodies(
     rows: &dyn Snapshot,
     parts: &[Part],
@@ -108,7 +109,7 @@ struct Showing<'t> {
 }
 
 impl Showing<'_> {
-    /// Shows a part of a block; of one that retention has passed all that is left of the trace there.
+    /// Shows a part of a block. If retention has passed the block, shows everything that it kept of the trace there.
     fn show(&mut self, part: &Part, row: &[u8], found: Found) {
         let (from, to) = match found {
             Found::Whole => (part.offset as usize, (part.offset + part.length) as usize),
@@ -131,7 +132,7 @@ impl Showing<'_> {
     }
 }
 
-/// Whether a piece is of this trace. In a block as it was written, that is known from its place.
+/// Whether a piece belongs to this trace. In a block as it was written, its place already shows that.
 fn is_of(body: &[u8], id: TraceId, found: Found) -> bool {
     found == Found::Whole || Piece::decode_body(body).is_ok_and(|piece| piece.trace_id() == Some(id))
 }

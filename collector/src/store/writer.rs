@@ -1,4 +1,4 @@
-//! The one thread that changes the store. It commits all batches that wait in one transaction, so that many senders
+//! The one thread that changes the store's data. It commits all waiting batches in one transaction, so that many senders
 //! share one sync of the disk, and takes a step of retention now and then.
 
 use std::ops::ControlFlow;
@@ -22,23 +22,23 @@ const MAX_GROUP: usize = 256;
 /// Most bytes of one transaction, apart from its first batch.
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
-/// Bytes after which retention is looked at, however short ago it was: what a busy hour writes in the meantime would be much
-/// beside a small limit.
+/// After so many committed bytes a step of retention follows, however recent the last one was: otherwise busy senders could
+/// exceed a small limit by much in the meantime.
 const LOOK_AFTER_BYTES: usize = 16 << 20;
 
 /// Longest time for which a commit waits for more senders.
 const MAX_GATHER_TIME: Duration = Duration::from_millis(2);
 
-/// How much may wait, and how long things are kept.
+/// How much may wait, and how long traces are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct WriterOptions {
     /// Batches that may wait.
     pub queue_batches: usize,
     /// Bytes that may wait.
     pub queue_bytes: usize,
-    /// What leaves the store.
+    /// How long, and how much, the store keeps.
     pub retention: Retention,
-    /// Pause between looks for what has to leave.
+    /// Pause between two steps of retention.
     pub retention_every: Duration,
 }
 
@@ -61,7 +61,7 @@ struct Job {
     done: oneshot::Sender<Result<(), Refused>>,
 }
 
-/// The door to the writing thread. Clones share it; when the last is dropped, the thread stores what waits and ends.
+/// The handle of the writing thread. Clones share it; when the last one is dropped, the thread stores what waits and ends.
 #[derive(Clone)]
 pub struct Writer {
     jobs: Arc<Giver<Job>>,
@@ -75,14 +75,14 @@ struct Shared {
     retention: LiveRetention,
     ledger: Mutex<Ledger>,
     commits: AtomicUsize,
-    /// How commits go: senders that try again have each of them fail as long as the disk is full.
+    /// Whether commits succeed. While the disk is full, each attempt of each sender fails, so log lines are limited.
     committing: Arc<Standing>,
     expiring: Arc<Standing>,
-    /// Whether retention goes by the clock.
+    /// Whether retention follows the clock.
     clock: Arc<Standing>,
 }
 
-/// What leaves the store, which may change while the thread runs. Clones share it.
+/// How long, and how much, the store keeps; this may change while the thread runs. Clones share it.
 #[derive(Clone)]
 pub struct LiveRetention(Arc<Mutex<Retention>>);
 
@@ -95,7 +95,7 @@ impl LiveRetention {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes it from the next look on.
+    /// Changes it, from the next step of retention on.
     pub fn set(&self, retention: Retention) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = retention;
     }
@@ -148,10 +148,10 @@ impl Writer {
         Ok((Writer { jobs: Arc::new(jobs), shared }, handle))
     }
 
-    /// Hands a batch over; the answer comes once it is committed. What is refused was not stored and not counted.
+    /// Hands over a batch; the answer comes once the batch is committed. A refused batch is not stored and not counted.
     ///
     /// # Errors
-    /// When too much waits, or the thread is gone.
+    /// When too much is waiting, or the thread is gone.
     pub fn submit(&self, batch: Batch) -> Result<Pending, Refused> {
         let bytes = batch.memory();
         let waiting = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -170,7 +170,7 @@ impl Writer {
         Ok(Pending(pending))
     }
 
-    /// What leaves the store, to change it. It does not keep the thread alive.
+    /// The retention settings, to change them. They do not keep the thread alive.
     pub fn retention(&self) -> LiveRetention {
         self.shared.retention.clone()
     }
@@ -180,7 +180,7 @@ impl Writer {
         *self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the store found damaged so far.
+    /// Counts of what the store found damaged so far.
     pub fn damage(&self) -> &Damage {
         self.shared.store.damage()
     }
@@ -195,12 +195,12 @@ impl Writer {
         self.shared.queued_bytes.load(Ordering::Acquire)
     }
 
-    /// How it stands with the disk, of what is stored and of what leaves.
+    /// The state of the disk, for commits and for retention.
     pub fn standings(&self) -> [Arc<Standing>; 2] {
         [self.shared.committing.clone(), self.shared.expiring.clone()]
     }
 
-    /// Whether retention goes by the clock.
+    /// Whether retention follows the clock.
     pub fn clock(&self) -> Arc<Standing> {
         self.shared.clock.clone()
     }
@@ -230,24 +230,23 @@ struct Thread {
     shared: Arc<Shared>,
     expiry_every: Duration,
     heartbeat: Heartbeat,
-    /// What the disk did not take, if the last commit failed, and whether the last look for what has to leave was well. Each
-    /// tells for itself: that a look finds the disk as it should be, which often is nothing to write, does not mean that commits
-    /// succeed again.
+    /// What the disk refused, if the last commit failed; and whether the last step of retention succeeded. The two are separate:
+    /// a step that succeeds, often without writing anything, does not mean that commits succeed again.
     refused: Option<Refusal>,
     expiry_works: bool,
     last_expiry: Option<Instant>,
-    /// What was committed since then.
+    /// Bytes that were committed since then.
     unlooked_bytes: usize,
-    /// The time by which traces are too old.
+    /// The time that decides which traces are too old.
     pace: Pace,
-    /// How many batches were committed together, and how long that took.
+    /// How many batches the last commit had, and how long it took.
     last_group: usize,
     last_commit: Duration,
     lull: Lull,
 }
 
 impl Thread {
-    /// Until there is nothing any more, or the store is such that only a new start can help.
+    /// Runs until all handles are dropped and nothing waits, or until only a restart can help the store.
     fn run(mut self) -> Result<(), StoreError> {
         loop {
             self.beat();
@@ -264,7 +263,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Shows that it lives, and does what it is there for.
+    /// Shows the heartbeat, unless commits or retention fail.
     fn beat(&self) {
         if self.refused.is_none() && self.expiry_works {
             self.heartbeat.beat();
@@ -292,10 +291,10 @@ impl Thread {
         Ok(())
     }
 
-    /// What is committed next: what waits, and what those are about to send who wait for an answer no more. A commit costs
-    /// nearly the same for one batch as for many, so with several senders it pays to wait a moment for all of them; what
-    /// is waited for is as many batches as there were senders just now, and never longer than a commit takes; or a bit
-    /// longer, if that is little and more comes unasked.
+    /// The batches of the next commit: those that wait, and those that senders are about to send who have just got their answer.
+    /// A commit costs nearly the same for one batch as for many, so with several senders it pays to wait a moment for all of
+    /// them. The thread waits until as many more batches are there as the last commit had, but no longer than a commit takes; a
+    /// bit longer if that is little and some senders do not wait for answers.
     fn group(&mut self) -> Result<Vec<Job>, Nothing> {
         let there = self.waiting.count();
         if there == 0 {
@@ -314,7 +313,7 @@ impl Thread {
         Ok(self.waiting.take())
     }
 
-    /// Commits all together; when that fails, each alone, so that one that cannot be stored spoils no other.
+    /// Commits all batches together; if that fails, each alone, so that a batch that cannot be stored harms no other.
     fn store_each(&self, batches: Vec<Batch>) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let refused = Err(Refused::Failed);
         if self.store_group(&batches)? {
@@ -327,7 +326,7 @@ impl Thread {
         batches.into_iter().map(alone).collect()
     }
 
-    /// Whether they were stored.
+    /// Commits batches together; returns whether they were stored.
     fn store_group(&self, batches: &[Batch]) -> Result<bool, StoreError> {
         let beat = || {
             self.beat();
@@ -340,8 +339,8 @@ impl Thread {
         Ok(stored)
     }
 
-    /// After a commit that failed, tries now and then whether the disk takes as much again: senders may have gone elsewhere, and
-    /// whoever looks at the health sends none to a collector that is not well.
+    /// After a commit that failed, tests now and then whether the disk takes as much again. Senders may not come back by
+    /// themselves: a load balancer that checks the health sends none to a collector that is unhealthy.
     fn try_disk(&mut self) -> Result<(), StoreError> {
         let Some(bytes) = Refusal::take_if_due(&mut self.refused) else { return Ok(()) };
         let took = self.tell(self.store.try_out(bytes))?;
@@ -349,7 +348,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Tells how the disk took what was to be written to it, and returns whether it did.
+    /// Logs and notes whether a write succeeded, and returns whether it did.
     fn tell(&self, written: Result<(), StoreError>) -> Result<bool, StoreError> {
         match written {
             Ok(()) => {
@@ -380,7 +379,7 @@ impl Thread {
         }
     }
 
-    /// After a look that failed the next comes as soon as the disk is tried: until then it is told that retention fails.
+    /// After a step that failed, the next one comes as soon as the disk is tested: until one succeeds, retention counts as failing.
     fn expiry_is_due(&self) -> bool {
         let every =
             if self.expiry_works { self.expiry_every } else { self.expiry_every.min(Refusal::TRY_EVERY) };
@@ -402,7 +401,7 @@ impl Thread {
         }
     }
 
-    /// Whether the look was well.
+    /// Takes a step of retention; returns whether it succeeded.
     fn expire(&mut self) -> Result<bool, StoreError> {
         self.unlooked_bytes = 0;
         let retention = self.shared.retention.get();

@@ -1,4 +1,4 @@
-//! Opening the store's file, and what it is called once it is set aside.
+//! Opens the store's file, tests its disk, and sets a damaged file aside.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,7 +24,7 @@ pub(super) fn file_at(path: &Path) -> io::Result<(u64, u64)> {
     path.metadata().map(|found| (found.dev(), found.ino()))
 }
 
-/// Has the names of the files in a folder outlive the loss of power: what is written to a file says nothing of its name.
+/// Makes the names of the files in a folder survive the loss of power: syncing a file does not sync its name.
 pub(super) fn keep_names(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -33,10 +33,10 @@ pub(super) fn open_error(path: &Path, reason: &impl ToString) -> StoreError {
     StoreError::Open { path: path.to_path_buf(), reason: reason.to_string() }
 }
 
-/// Is told how far the check of a file is that was not closed well, in percent: it is read from end to end.
+/// Reports the progress, in percent, of the check of a file that was not closed cleanly: the file is read from end to end.
 type Tell = fn(u32);
 
-/// For a file that was open just now: what there is to say of its disk is said.
+/// For a file that was open just now: the trouble of its disk has been logged already.
 pub(super) fn silently(_: u32) {}
 
 fn loudly(percent: u32) {
@@ -47,7 +47,7 @@ pub(super) fn open_file(path: &Path, cache_bytes: usize, tell: Tell) -> Result<D
     open_by(path, cache_bytes, tell, |builder| builder.create(path))
 }
 
-/// Opens a file that its disk lets nobody write to, and all that is in it can be read.
+/// Opens a file whose disk takes no writes, so that everything in it can be read.
 pub(super) fn open_to_read(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
     open_by(path, cache_bytes, silently, |builder| builder.create_with_backend(Overlay::open(path)?))
 }
@@ -67,12 +67,12 @@ fn open_by(
     opened.map_err(|error| opening_failed(path, error))
 }
 
-/// Sees whether the disk of the store's file takes anything, by another file beside it.
+/// Tests whether the disk of the store's file takes writes, with another file beside it.
 pub(super) fn try_disk(path: &Path) -> Result<(), StoreError> {
     write_trial(path).map_err(|error| opening_failed(path, DatabaseError::Storage(StorageError::Io(error))))
 }
 
-/// Whether the disk takes nothing, of a file that this process was allowed to write.
+/// Whether the disk takes no writes, although this process has the permission to write.
 pub(super) fn takes_nothing(path: &Path) -> bool {
     write_trial(path).is_err_and(|error| error.kind() != ErrorKind::PermissionDenied)
 }
@@ -101,17 +101,17 @@ pub(super) fn opening_failed(path: &Path, error: DatabaseError) -> StoreError {
     }
 }
 
-/// Whether the disk has lost what was written to a place, as one with a bad sector says.
+/// Whether the error says that the disk has lost data, as a bad sector does.
 pub(in crate::store) fn is_lost(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::IO)
 }
 
-/// A part of the file is as good as overwritten: what is elsewhere is not harmed by it.
+/// An unreadable part of the file counts as damage, as if it were overwritten; the rest of the file is not affected.
 pub(super) fn unreadable(error: &io::Error) -> StoreError {
     StoreError::Corrupted(format!("a part of it cannot be read: {error}"))
 }
 
-/// Whether some part of a file cannot be read. That it cannot be written to, which has the same error, is no damage.
+/// Whether some part of a file cannot be read. A file that cannot be written to has the same error, but is not damaged.
 fn has_unreadable(path: &Path) -> bool {
     let mut part = vec![0; 1 << 20];
     let Ok(mut file) = File::open(path) else { return false };
@@ -125,7 +125,7 @@ fn has_unreadable(path: &Path) -> bool {
     }
 }
 
-/// Opens a file, and checks all of it if it was found damaged before.
+/// Opens a file, and checks the whole of it if it was found damaged before.
 pub(super) fn open_checked(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
     let mut database = open_file(path, cache_bytes, loudly)?;
     if beside(path, SUSPECT).exists() {
@@ -149,7 +149,7 @@ pub(super) fn set_aside(path: &Path, reason: &str) -> Result<(), StoreError> {
 
 pub(super) fn remove_mark(path: &Path) -> Result<(), StoreError> {
     let mark = beside(path, SUSPECT);
-    // Of a file system that is read-only nothing can be removed, not even what is not there.
+    // On a read-only file system, even removing a file that does not exist fails.
     if mark.exists() { fs::remove_file(mark).map_err(|error| open_error(path, &error)) } else { Ok(()) }
 }
 

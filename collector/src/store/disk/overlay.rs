@@ -1,5 +1,5 @@
-//! The store's file while its disk takes no write. Its library writes to a file that was not closed well before it reads
-//! it; here such writes stay in memory, so that what was stored is answered all the same.
+//! The store's file while its disk takes no writes. The database library writes to a file that was not closed cleanly before it
+//! reads it. Here such writes stay in memory, so that stored traces can be answered all the same.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,9 +12,9 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
-/// Bytes that are kept together.
+/// Bytes of a page, the unit that is kept in memory.
 const PAGE: usize = 4096;
-/// Most pages in memory. To repair a file takes one or two for each GiB of it.
+/// Most pages in memory. Repairing a file takes one or two pages for each GiB of it.
 const MOST_PAGES: usize = 16 << 10;
 
 /// A file that is never written to.
@@ -26,17 +26,17 @@ pub(super) struct Overlay {
     over: RwLock<Over>,
 }
 
-/// What was written over it.
+/// The writes to it, which are kept in memory.
 #[derive(Debug)]
 struct Over {
     length: u64,
-    /// So much of the file counts: what was cut off is zeros if there is room for it again.
+    /// How much of the real file still counts: if the file was shortened and lengthened again, the part behind this is zeros.
     below: u64,
     pages: BTreeMap<u64, Box<[u8; PAGE]>>,
 }
 
 impl Overlay {
-    /// Over a file that is there.
+    /// An overlay over an existing file.
     pub(super) fn open(path: &Path) -> Result<Overlay, DatabaseError> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -52,7 +52,7 @@ impl Overlay {
         self.over.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file; behind what counts of it there are zeros.
+    /// Reads the real file; zeros behind the part that counts.
     fn read_below(&self, over: &Over, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let counts = usize::try_from(over.below.saturating_sub(offset)).unwrap_or(usize::MAX);
         let (from_file, zeros) = out.split_at_mut(counts.min(out.len()));
@@ -135,7 +135,7 @@ impl StorageBackend for Overlay {
         Ok(())
     }
 
-    /// Shared, as a file that is open to be read only can have it: all that it is for is that nobody else writes meanwhile.
+    /// Takes a shared lock, the only kind for a file that is open for reading only. It is enough to keep others from writing.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.locks.try_lock_shared_range(start, end)
     }

@@ -1,4 +1,4 @@
-//! When a file that failed is written to again.
+//! Decides when a file that failed is written to again.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,15 @@ use blkin_daemon::{Cause, Standing};
 
 use super::StoreError;
 
-/// When a file that failed, as it does while its disk is full, is written to again. Each failure has it opened anew, and read
-/// from end to end for that: done for each batch that a sender repeats, it would leave queries no time.
+/// When a file that failed may be written to again; for example, a file fails while its disk is full. After each failure the file
+/// is opened again, and read from end to end for that. If this happened for each batch that a sender repeats, queries would get
+/// no time.
 #[derive(Debug)]
 pub(super) struct Retry {
     pub(super) not_before: Option<Instant>,
-    /// What the failure was; none if there was no room.
+    /// The reason of the failure; none if the disk was full.
     reason: Option<String>,
-    /// With what is to be written: only told of here, for whoever writes knows it as well.
+    /// Whether the file can be written to. Used only to limit log lines, because the writing thread reports its own state.
     standing: Standing,
 }
 
@@ -24,7 +25,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// So much longer than opening takes, but not longer than senders should wait once the disk has room.
+    /// The pause is this many times as long as opening took, but at most `MOST`: senders should not wait longer once the disk
+    /// has room.
     const PATIENCE: u32 = 10;
     const MOST: Duration = Duration::from_secs(10);
 
@@ -36,14 +38,14 @@ impl Retry {
     pub(super) fn failed(&mut self, error: &StoreError) {
         self.reason = match error {
             StoreError::Full => None,
-            // What it was has been told.
+            // The reason is known from the failure before.
             StoreError::Closed => return,
             StoreError::Engine(reason) | StoreError::Open { reason, .. } => Some(reason.clone()),
             other => Some(other.to_string()),
         };
     }
 
-    /// The file can only be read.
+    /// Notes, and logs now and then, that the file can only be read.
     pub(super) fn only_reads(&self) {
         if let Some(held_back) = self.begins_to_only_read() {
             tracing::warn!(
@@ -53,8 +55,8 @@ impl Retry {
         }
     }
 
-    /// A disk may take other files and not this one, which is then opened so again and again: that is said once until something
-    /// was written. Answers how often that was held back before.
+    /// A disk may take other files but not this one, which then is opened for reading again and again. That is logged once until
+    /// something was written. Returns, if it is to be logged now, how often it was held back before.
     fn begins_to_only_read(&self) -> Option<u64> {
         self.standing.failed(Cause::Failed, "").map(|begun| begun.held_back)
     }
@@ -67,7 +69,7 @@ impl Retry {
         self.not_before.is_none_or(|moment| now >= moment)
     }
 
-    /// What is said to whoever wants to write too early.
+    /// The error for a write that comes too early.
     pub(super) fn refusal(&self) -> StoreError {
         self.reason.clone().map_or(StoreError::Full, StoreError::Engine)
     }

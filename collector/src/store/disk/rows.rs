@@ -1,4 +1,4 @@
-//! Reading and writing rows of the file as it is open.
+//! Reads and writes rows of the open file.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use redb::{Database, ReadableTable, Table};
 use super::{Disk, ROWS, StoreError, engine, is_of_disk, reading};
 use crate::store::engine::{Snapshot, Transaction, Visit, Work};
 
-/// Returns how many bytes were written, about.
+/// Commits `work` as one transaction, and returns about how many bytes were written.
 pub(super) fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreError> {
     let transaction = database.begin_write().map_err(engine)?;
     let (done, written) = {
@@ -18,7 +18,7 @@ pub(super) fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreEr
     };
     match done {
         Ok(()) => transaction.commit().map_err(engine).map(|()| written),
-        // After an error of the disk this fails for that alone, and would only say that there was one.
+        // After a disk error, aborting fails because of that error, and its own error would say less.
         Err(error) => match transaction.abort().map_err(engine) {
             Err(aborting) if !is_of_disk(&error) => Err(aborting),
             _ => Err(error),
@@ -26,14 +26,13 @@ pub(super) fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreEr
     }
 }
 
-/// The rows as they were at a moment, while the file is open as it was then.
+/// A snapshot of the rows, which is valid as long as the file keeps this opening.
 pub(super) struct Rows {
     pub(super) table: redb::ReadOnlyTable<&'static [u8], &'static [u8]>,
     pub(super) opening: u64,
 }
 
-/// Goes on with the file as it is opened anew, if that which it reads is closed for a write that failed: that can be read all the
-/// same.
+/// A reader that goes on after the file was closed because a write failed: it opens the file again, which can still be read.
 pub(super) struct Reader<'d> {
     rows: RefCell<Rc<Rows>>,
     disk: &'d Disk,
@@ -55,7 +54,7 @@ impl<'d> Reader<'d> {
     }
 
     fn renew(&self, closed: &Rc<Rows>) -> Result<(), StoreError> {
-        // Whoever visits rows may have read others meanwhile.
+        // The visitor of a scan may itself have read rows meanwhile, and renewed them.
         let is_renewed = !Rc::ptr_eq(&self.rows.borrow(), closed);
         if !is_renewed {
             self.disk.close_to_renew(closed.opening)?;
@@ -107,7 +106,7 @@ impl Snapshot for Reader<'_> {
         self.read(|rows| {
             let begin = from.clone();
             scan(&rows.table, prefix, &begin, &mut |key, value| {
-                // The first that is behind it.
+                // A scan that is resumed begins at the first key behind this one.
                 from.clear();
                 from.extend_from_slice(key);
                 from.push(0);

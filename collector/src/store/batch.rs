@@ -1,5 +1,5 @@
-//! What arrived together and is committed together, in few pieces of memory: the bytes that will be stored, and beside
-//! them what the store has to know of each.
+//! Pieces that arrived together and are committed together, in few allocations: the bytes that will be stored, and beside
+//! them what the store must know of each piece.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::merge::Piece;
 use crate::model::TraceId;
 use crate::v2view::{V2List, V2View};
 
-/// A piece of a batch. Each part of it ends where the next piece's begins.
+/// A piece of a batch. Its bytes, terms and identities end where those of the next piece begin.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) trace: TraceId,
     pub(super) annotations: u32,
-    /// What stands for it as a whole; none if the identities of its annotations tell what is a duplicate.
+    /// The stamp of the whole piece; none if the identities of its annotations show what is a duplicate.
     pub(super) whole: Option<u128>,
     pub(super) time: Time,
     bytes: usize,
@@ -39,10 +39,10 @@ struct Name {
     end: usize,
 }
 
-/// What arrived together and is committed together.
+/// Pieces that arrived together and are committed together.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// What was counted on the way here: received, malformed, sampled out.
+    /// What the intake has counted: received, malformed, sampled out.
     pub ledger: Ledger,
     autocomplete_keys: Arc<[String]>,
     entries: Vec<Entry>,
@@ -51,25 +51,25 @@ pub struct Batch {
     terms: Vec<u64>,
     identities: Vec<u128>,
     names: Vec<Name>,
-    /// Of each name whom it belongs to, and itself.
+    /// For each name, the text of its owner and its own text.
     texts: String,
     told: Told,
 }
 
 /// Memory that an entry takes beside its bytes, roughly.
 const ENTRY_BYTES: usize = 256;
-/// What arrives is only guessed, so that no more is reserved than this.
+/// The size of a message's spans is only estimated, so no more memory than this is reserved for them.
 const MOST_RESERVED: usize = 256 << 10;
-/// Terms that a piece brings, roughly.
+/// Roughly how many terms a piece has.
 const TERMS_OF_PIECE: usize = 4;
 
 impl Batch {
-    /// An empty one. The values of tags with these keys are offered for completion.
+    /// An empty batch. The values of tags with these keys are offered for completion.
     pub fn new(autocomplete_keys: Arc<[String]>) -> Batch {
         Batch { autocomplete_keys, ..Batch::default() }
     }
 
-    /// Makes room for pieces of so many bytes, as they came. Their short form takes less than half.
+    /// Makes room for pieces that had so many bytes when they came; their short form takes less than half.
     pub fn reserve(&mut self, pieces: usize, bytes: usize) {
         let heads = pieces * (frame::HEAD_BYTES + 1);
         self.bytes.reserve((bytes / 2 + heads).min(MOST_RESERVED));
@@ -78,7 +78,7 @@ impl Batch {
         self.terms.reserve(pieces * TERMS_OF_PIECE);
     }
 
-    /// One piece, and nothing that would help to add another.
+    /// A batch of one piece, without the memory that helps to add others.
     pub(super) fn of_one(piece: &Piece) -> Batch {
         let mut batch = Batch::default();
         batch.push(piece);
@@ -101,7 +101,7 @@ impl Batch {
         self.bytes.len() + self.entries.len() * ENTRY_BYTES
     }
 
-    /// Adds a piece. One without a trace id is left out: whoever counted it must count it as lost.
+    /// Adds a piece. A piece without a trace id is left out; the caller must count it as lost.
     pub fn push(&mut self, piece: &Piece) {
         match piece {
             Piece::V1(span) => self.push_v1(&SpanView::of(span)),
@@ -133,8 +133,8 @@ impl Batch {
         self.finish(begin, trace, view.annotations.len() + view.tags.len(), true, time);
     }
 
-    /// Adds a piece by what was stored of it, in whatever form: equal to what the same span is that comes again. False if
-    /// that cannot be read.
+    /// Adds a stored piece, in whatever form it was stored; the result is the same as if the same span came again. False if it
+    /// cannot be read.
     pub(super) fn push_stored(&mut self, body: &[u8]) -> bool {
         self.push_stored_view(body).is_some()
             || Piece::decode_body(body).is_ok_and(|piece| {
@@ -162,7 +162,7 @@ impl Batch {
         Some(())
     }
 
-    /// Lets go of the bytes; what is known of the pieces stays.
+    /// Frees the bytes, and keeps what is known of the pieces.
     pub(super) fn shed(&mut self) {
         self.bytes.clear();
         if let Some(last) = self.entries.last_mut() {
@@ -220,12 +220,12 @@ impl Batch {
         }
     }
 
-    /// What its pieces have.
+    /// The terms of all pieces.
     pub(super) fn terms(&self) -> &[u64] {
         &self.terms
     }
 
-    /// The names that its pieces have: kind, whom it belongs to, and itself.
+    /// The names in the pieces: for each its kind, its owner (a service or a tag's key), and itself.
     pub(super) fn names(&self) -> impl Iterator<Item = (NameKind, &str, &str)> {
         let mut begin = 0;
         self.names.iter().map(move |name| {
@@ -241,7 +241,7 @@ impl Batch {
 pub(super) struct Part<'b> {
     pub(super) entry: &'b Entry,
     pub(super) sealed: &'b [u8],
-    /// Terms that no piece of its trace before it in the batch has, nearly always.
+    /// Its terms; nearly always without those that earlier pieces of the same trace in the batch have.
     pub(super) terms: &'b [u64],
     pub(super) identities: &'b [u128],
 }
@@ -252,7 +252,7 @@ fn identities_of(view: &SpanView<'_>) -> impl Iterator<Item = (u64, u64)> {
     all.filter_map(|(source, position)| identity(view.source, source, position))
 }
 
-/// What stands for an identity within its trace.
+/// The stamp of an identity within its trace.
 fn identity_key(secret: &Secret, trace: TraceId, (source, position): (u64, u64)) -> u128 {
     let mut whence = [0; 24];
     for (place, number) in whence.chunks_exact_mut(8).zip([trace.low(), trace.high(), source]) {
@@ -261,7 +261,7 @@ fn identity_key(secret: &Secret, trace: TraceId, (source, position): (u64, u64))
     u128::from(secret.half_stamp(&whence)) << 64 | u128::from(position)
 }
 
-/// Keeps what a look finds, but for what was found just before.
+/// Adds the terms and names of a piece to the batch, except those that were added just before.
 struct Looking<'b> {
     of_trace: u64,
     autocomplete_keys: &'b [String],
@@ -310,22 +310,22 @@ impl Look for Looking<'_> {
     }
 }
 
-/// What was told just before.
+/// Terms and names that were added recently.
 #[derive(Debug, Clone, Default)]
 struct Told {
     terms: Recent,
     names: Recent,
-    /// Makes the terms of a trace its own, so that no other trace can have had them told: a block that is read again has
-    /// pieces of all senders.
+    /// Makes the terms of each trace different, so that terms of one trace cannot hide those of another: a block that is read
+    /// again has pieces of all senders.
     of_traces: RandomState,
 }
 
-/// What stands for a name within its batch, made of the terms of whom it belongs to and of itself.
+/// A number for a name within its batch, made of the terms of its owner and of itself.
 fn name_number(kind: NameKind, of: u64, name: u64) -> u64 {
     (of.rotate_left(32) ^ name).wrapping_add(kind as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Numbers that came not long ago: one of each kind of low bits. It forgets, but never believes to know what it does not.
+/// Numbers that came recently, one for each value of their low bits. It may forget a number, but never takes a new one for known.
 #[derive(Debug, Clone, Default)]
 struct Recent(Vec<u64>);
 

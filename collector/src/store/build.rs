@@ -1,4 +1,4 @@
-//! Writing segments: of the head, and of several segments one that takes their place.
+//! Writes segments: from a head, or from several segments one that takes their place.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -22,7 +22,7 @@ struct Builder<'e, E> {
     fences: Fences,
     ids: Vec<(TraceId, u64)>,
     chunk: Vec<u8>,
-    /// Time of the trace before.
+    /// Time of the trace before, within the chunk.
     before: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl<'e, E: Engine> Builder<'e, E> {
         }
     }
 
-    /// Adds a trace, which is not later than the one before. Returns its place.
+    /// Adds a trace, which must not be later than the one before. Returns its place.
     fn trace(&mut self, record: &Record) -> Result<u64, StoreError> {
         let place = self.entry.traces;
         let time_us = record.version.time_us;
@@ -108,7 +108,7 @@ impl<'e, E: Engine> Builder<'e, E> {
                 self.fences.terms.push((term, first));
             }
             put_run(term, now, &mut self.chunk);
-            // A run that goes on does so at the beginning of a chunk, where the fences find it.
+            // If a run is split, its next part begins a chunk, where the fences find it.
             if self.chunk.len() >= CHUNK_BYTES || !later.is_empty() {
                 self.end_chunk(Column::Terms)?;
             }
@@ -160,7 +160,7 @@ fn terms_of_head<E: Engine>(
         for same in postings.chunk_by(|left, right| left.0 == right.0) {
             together.clear();
             together.extend(same.iter().map(|&(_, number)| places[number as usize]));
-            // The stable sort here and below, because it makes use of what is in order already.
+            // The stable sort, here and below, because it profits from runs that are in order already.
             together.sort();
             together.dedup();
             builder.term(same[0].0, &together)?;
@@ -171,19 +171,19 @@ fn terms_of_head<E: Engine>(
 
 /// Segments that become one.
 pub(super) struct Merging<'s> {
-    /// Side by side, oldest first.
+    /// These segments, which are adjacent, oldest first.
     pub(super) merged: &'s [&'s Segment],
-    /// All that are newer than those, oldest first.
+    /// All newer segments, oldest first.
     pub(super) newer: &'s [Arc<Segment>],
-    /// What ends before this block is forgotten.
+    /// Traces that end before this block are forgotten.
     pub(super) forgotten: u64,
-    /// How often what it becomes was merged.
+    /// The level of the new segment.
     pub(super) level: u64,
-    /// The block after which it is to be looked at.
+    /// The last block of the new segment: once retention has passed it, the segment is examined again.
     pub(super) last_block: u64,
 }
 
-/// Writes a segment of several. What they know of one trace becomes one entry; what is forgotten is left out.
+/// Writes one segment from several. Their entries for the same trace become one; forgotten traces are left out.
 pub(super) fn of_segments<E: Engine>(
     engine: &E,
     rows: &dyn Snapshot,
@@ -224,19 +224,19 @@ pub(super) fn of_segments<E: Engine>(
 
 const LEFT_OUT: u64 = u64::MAX;
 
-/// Puts together what segments know of traces that go on from one to the next.
+/// Joins the versions of traces that go on from one segment to the next.
 struct Joining<'s> {
     rows: &'s dyn Snapshot,
     merging: &'s Merging<'s>,
-    /// Of those, the oldest segment that has a part of it, and the place of the whole.
+    /// For each joined trace, the oldest segment with a part of it, and the place of the whole trace.
     joined: HashMap<TraceId, (usize, u64)>,
-    /// Of traces that a newer segment knows: the segment, and the number of the trace there.
+    /// Traces that a newer segment knows too: the older segment, and the number of the trace there.
     older: Vec<(TraceId, usize, usize)>,
 }
 
 impl Joining<'_> {
-    /// A trace with all that is known of it up to a segment, and the oldest segment that knows it; nothing if a newer one
-    /// tells, or all of it is forgotten.
+    /// A trace with everything that is known of it up to a segment, and the oldest segment that knows it. None if a newer one of
+    /// the merged segments knows it, or if all of it is forgotten.
     fn whole(
         &mut self,
         record: Record,
@@ -267,7 +267,7 @@ impl Joining<'_> {
         Ok(Some((from, Record { id, version })))
     }
 
-    /// What the newest of the segments before one knows of a trace.
+    /// The version of a trace in the newest segment before number `before` that knows the trace.
     fn earlier(&self, id: TraceId, before: usize) -> Result<Option<(usize, Version)>, StoreError> {
         for at in (0..before).rev() {
             if let Some(version) = self.merging.merged[at].find(self.rows, id)? {
@@ -277,7 +277,7 @@ impl Joining<'_> {
         Ok(None)
     }
 
-    /// Gives the terms of what went on the place of the whole.
+    /// Gives the older parts of joined traces the place of the whole trace, so that their terms count for it.
     fn settle(&self, places: &mut [Vec<u64>]) {
         for (id, at, number) in &self.older {
             if let Some((_, place)) = self.joined.get(id).filter(|(from, _)| at >= from) {
@@ -287,7 +287,7 @@ impl Joining<'_> {
     }
 }
 
-/// Whether the newest of some segments that knows a trace, if any does, knows it in a block that is not forgotten.
+/// Whether the newest of these segments that knows a trace has a block of it that is not forgotten.
 fn goes_on_after(
     rows: &dyn Snapshot,
     newer: &[Arc<Segment>],
@@ -302,7 +302,8 @@ fn goes_on_after(
     Ok(false)
 }
 
-/// Whether a trace of a segment, all blocks of which are forgotten, goes on in newer ones and is not.
+/// Whether a segment whose blocks are all forgotten is still needed: whether one of its traces goes on in newer segments, in a
+/// block that is not forgotten.
 pub(super) fn is_needed(
     rows: &dyn Snapshot,
     segment: &Segment,
@@ -394,7 +395,7 @@ fn merge_terms<E: Engine>(
     let mut together = Vec::new();
     while let Some(&Reverse((term, _))) = least.peek() {
         together.clear();
-        // Many places of a term are several runs, also of one source.
+        // A term with many places has several runs, even in one source.
         while let Some(mut next) = least.peek_mut().filter(|next| next.0.0 == term) {
             let at = next.0.1;
             let (source, places) = (&mut sources[at], &places[at]);

@@ -1,23 +1,23 @@
 //! Columns of a segment: bytes in rows of a bounded size, each with a checksum.
 //!
-//! What is damaged in a segment can be made again from the pieces, but not answered from: the store says that it is
-//! corrupted, and its next start indexes everything anew.
+//! A damaged segment can be rebuilt from the pieces, but it cannot be used until then: the store reports that it is
+//! corrupted, and the next start rebuilds the whole index.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::engine::{Engine, Snapshot};
 use super::{Beat, StoreError, go_on, keys};
 
-/// A chunk is closed once it has so many bytes. With what comes last into it, its checksum and its key it then fits into the
-/// engine's page of 4 KiB nearly always; one byte more would take a page of 8 KiB.
+/// A chunk is closed once it has so many bytes. With its last entry, its checksum and its key it then nearly always fits into a
+/// page of 4 KiB of the engine; one byte more would take a page of 8 KiB.
 pub(super) const CHUNK_BYTES: usize = 3900;
-/// Bytes of a row of a column that is put as a whole: below a page of 64 KiB.
+/// Bytes of a row of a column that is read as a whole: just below a page of 64 KiB.
 const WHOLE_ROW_BYTES: usize = 65_000;
-/// Bytes that are put by one transaction, about: batches wait for it.
+/// About how many bytes one transaction writes; commits of batches wait for it.
 const PUT_BYTES: usize = 2 << 20;
 const CHECKSUM_BYTES: usize = 8;
 
-/// What a column holds. The number is part of a key: never reuse one.
+/// The columns. The number is part of a key: never reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Column {
@@ -27,9 +27,9 @@ pub(super) enum Column {
     Traces = 2,
     /// The places of traces in that column, by id.
     ById = 3,
-    /// The places of traces, by what they have.
+    /// The places of traces, by their terms.
     Terms = 4,
-    /// Which traces are surely not here.
+    /// The filter that tells which traces are surely not here.
     Filter = 5,
 }
 
@@ -67,7 +67,7 @@ impl<'e, E: Engine> Writing<'e, E> {
         parts.into_iter().try_for_each(|(chunk, part)| self.put(column, chunk as u32, part))
     }
 
-    /// Commits what waits.
+    /// Commits the rows that wait.
     pub(super) fn flush(&mut self) -> Result<(), StoreError> {
         let rows = std::mem::take(&mut self.rows);
         self.waiting = 0;
@@ -87,7 +87,7 @@ pub(super) fn read(
     row.and_then(opened).ok_or_else(|| damaged(segment, column))
 }
 
-/// What `visit` makes of the body of a chunk where it lies; the chunk is damaged if that is nothing.
+/// The result of `visit` on the body of a chunk, which is not copied; if `visit` returns none, the chunk counts as damaged.
 pub(super) fn look<T>(
     rows: &dyn Snapshot,
     segment: u64,
@@ -102,7 +102,7 @@ pub(super) fn look<T>(
     made.ok_or_else(|| damaged(segment, column))
 }
 
-/// A column that was put as a whole.
+/// Reads a column that is read as a whole.
 pub(super) fn read_whole(rows: &dyn Snapshot, segment: u64, column: Column) -> Result<Vec<u8>, StoreError> {
     let prefix = keys::column(segment, column as u8);
     let mut whole = Vec::new();
@@ -114,7 +114,7 @@ pub(super) fn read_whole(rows: &dyn Snapshot, segment: u64, column: Column) -> R
     Ok(whole)
 }
 
-/// What is said of a chunk that does not read as it was written.
+/// The error for a chunk that cannot be read as it was written.
 pub(super) fn damaged(segment: u64, column: Column) -> StoreError {
     StoreError::Corrupted(format!("segment {segment} of the store's index, in {column:?}"))
 }

@@ -1,10 +1,10 @@
-//! Retention: the traces that have been silent longest leave first, whole, by age and by size.
+//! Retention: removes whole traces by age and by size, those first that have been silent longest.
 //!
-//! A cursor passes the blocks in the order of their arrival. A trace leaves when the cursor passes the block that got its
-//! last piece, and with it what was kept of it in blocks that were passed before. What of a block belongs to traces that
-//! went on is kept in its place, and no more than that: so the blocks that are left take no more than what is in them. A trace
-//! that never ends, as of a program that has one for all that it does, would come to take all there is room for, and leave with
-//! everything else once it did: so what is kept of one is bounded, and beyond that leaves as if the trace ended there.
+//! A cursor passes the blocks in the order of their arrival. A trace is removed when the cursor passes the block of its last
+//! piece, together with the pieces that were kept of it in earlier blocks. If traces in a passed block go on later, only their
+//! pieces are kept, in place of the block, so they take no more room than they need. A trace that never ends, as when a program
+//! uses one trace for everything it does, would take more and more of the room, and finally be removed with everything else. So
+//! the room for kept pieces of one trace is bounded; beyond that, its older part is removed as if the trace ended there.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,25 +16,26 @@ use super::{StoreError, block, frame, keys, names};
 use crate::ledger::{Count, Figure};
 use crate::model::TraceId;
 
-/// Blocks that one step passes, so that it does not hold up the batches that wait.
+/// Most blocks that one step passes, so that it does not hold up waiting batches for long.
 const BLOCKS_PER_STEP: u64 = 16;
-/// Or so many times what the last commit wrote: else commits, one for each step, would fill the disk.
+/// If the last commit wrote many blocks, a step passes so many times as many instead: otherwise commits, one for each step, would
+/// fill the disk.
 const AHEAD: u64 = 2;
-/// So far beyond now an arrival is believed: clocks differ a little. What is beyond was stamped by a clock that was wrong.
+/// An arrival time may be this far in the future, because clocks differ a little. One further ahead came from a wrong clock.
 pub(super) const BELIEVED_MS: u64 = 600_000;
-/// Blocks behind such a one that a step looks at, for the next that is believed.
+/// How many blocks after one with a wrong arrival time a step examines, to find the next with a believable time.
 const LOOKED_AT_PER_STEP: u64 = 1024;
 
-/// What is kept of one trace in blocks that were passed has at least this much room, and else a part of all.
+/// The kept pieces of one trace in passed blocks may take this many bytes, or the given part of `max_bytes` if that is more.
 const LARGE_BYTES: u64 = 16 << 20;
 const PART_OF_ALL: u64 = 4;
 
 /// How long, and how much, the store keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Milliseconds after which a trace that got nothing new leaves; 0 keeps it.
+    /// Milliseconds after which a trace without new pieces is removed; 0 keeps it for ever.
     pub max_age_ms: u64,
-    /// Payload bytes that are kept; 0 sets no limit.
+    /// Most payload bytes that are kept; 0 sets no limit.
     pub max_bytes: u64,
 }
 
@@ -46,7 +47,7 @@ impl Retention {
         }
     }
 
-    /// Payload bytes that are kept of one trace in blocks that were passed.
+    /// Most payload bytes that are kept of one trace in passed blocks.
     fn most_of_one(&self) -> u64 {
         match self.max_bytes {
             0 => u64::MAX,
@@ -55,26 +56,26 @@ impl Retention {
     }
 }
 
-/// The traces that go on after a block that was passed. One that has parts in many blocks is met in each of them: looked up in
-/// the index each time, with all its parts, it would cost their square.
+/// The traces that go on after a passed block. A trace with parts in many blocks is met in each of them; looking it up in the
+/// index each time, with all its parts, would cost the square of their number.
 #[derive(Debug, Default)]
 pub(super) struct Ahead(HashMap<TraceId, GoingOn>);
 
-/// What is remembered of one.
+/// What is remembered of such a trace.
 #[derive(Debug, Default)]
 struct GoingOn {
-    /// The last block that is known of it.
+    /// Its last known block.
     last: u64,
-    /// Bytes that were kept of it since it is remembered.
+    /// Bytes that were kept of it since it has been remembered.
     kept: u64,
 }
 
 impl Ahead {
     const MOST: usize = 65_536;
-    /// Of so many bytes it is remembered however many others there are: not many traces have as many.
+    /// A trace with so many kept bytes stays remembered, however many others there are: few traces have as many.
     const MUCH: u64 = 1 << 20;
 
-    /// Whether a trace surely goes on after a block. As long as retention has not passed its last block, it does.
+    /// Whether a trace surely goes on after a block: it does until retention has passed its last block.
     fn goes_on(&self, id: TraceId, block: u64) -> bool {
         self.0.get(&id).is_some_and(|of| of.last > block)
     }
@@ -97,18 +98,19 @@ impl Ahead {
     }
 }
 
-/// Blocks in a row whose arrival is not believed. They came no later than the next that is, so its arrival counts for them:
-/// they hold up nothing that came later, and leave no earlier than that.
+/// Consecutive blocks whose arrival times are not believed. They came no later than the next block with a believable time, so
+/// that time counts for them: they do not hold up later blocks, and do not expire before them.
 #[derive(Debug, Default)]
 pub(super) struct Misdated {
-    /// The first block behind them, as far as was looked.
+    /// The first block behind them, as far as blocks were examined.
     next: u64,
-    /// When it arrived, once it is found.
+    /// When that block arrived, once it is found.
     next_ms: Option<u64>,
 }
 
 impl Misdated {
-    /// When a block arrived that says `told_ms` itself; never, as long as no later one is known that is believed.
+    /// When a block arrived whose own time is `told_ms`. If that is not believed and no later block with a believable time is
+    /// known, the result is the end of time.
     fn arrival_ms(
         &mut self,
         rows: &dyn Transaction,
@@ -140,18 +142,18 @@ impl Misdated {
     }
 }
 
-/// What a step has done.
+/// The result of a step.
 #[derive(Debug)]
 pub(super) struct Passed {
     /// The first block that was not passed yet.
     pub(super) end: u64,
-    /// The traces that left.
+    /// The traces that were removed.
     pub(super) left: HashSet<TraceId>,
-    /// Whether something left of which nobody can say whose it was.
+    /// Whether a piece was removed whose trace is unknown, because the piece is damaged.
     pub(super) left_unread: bool,
 }
 
-/// Removes some traces that are too old or too much; none if there were none.
+/// Removes some traces that are too old, or too much for the size; returns none if there were none.
 pub(super) fn step(
     rows: &mut dyn Transaction,
     view: &View,
@@ -206,20 +208,20 @@ struct Gone {
 
 impl Gone {
     fn take(&mut self, sealed: &[u8], piece: Option<&Stored<'_>>) {
-        // A damaged piece leaves too: then the ledger tells that something is missing.
+        // A damaged piece is removed too, with a count of no annotations; so the ledger shows that something is missing.
         self.count += Count::piece(piece.map_or(0, Stored::annotation_count));
         self.bytes += sealed.len() as u64;
         self.unread |= piece.is_none();
     }
 }
 
-/// What traces that leave have in blocks that were passed before, block by block. It is removed once all blocks of a step are
-/// passed: many traces that went on together, and end one after the other, have something in each of the same blocks, and
-/// these would be written again for each.
+/// The pieces that removed traces have in blocks passed before, block by block. They are removed once all blocks of a step are
+/// passed. Many traces that went on together and end one after the other have pieces in the same blocks, and removing them one by
+/// one would write these blocks again for each trace.
 #[derive(Debug, Default)]
 struct LeftBehind {
     traces: BTreeMap<u64, HashSet<TraceId>>,
-    /// About how many bytes that is.
+    /// About how many bytes these pieces have.
     bytes: u64,
 }
 
@@ -260,7 +262,7 @@ struct Passing<'s> {
     left_behind: &'s mut LeftBehind,
 }
 
-/// A piece where it lies, and its trace; nothing of a damaged one.
+/// A piece, read in place, and its trace; none if the piece is damaged.
 fn read<'r>(part: &frame::Part<'r>) -> Option<(Stored<'r>, TraceId)> {
     let piece = Stored::read(part.body?).ok()?;
     let trace = piece.trace_id()?;
@@ -298,8 +300,8 @@ impl Passing<'_> {
         Ok(())
     }
 
-    /// Whether a trace has pieces in later blocks, and room for those in earlier ones; if not, notes these. One that goes on has
-    /// not left: who follows it need not read the rest of it.
+    /// Whether a trace has pieces in later blocks, and room for its pieces in earlier ones; if not, notes the earlier ones for
+    /// removal. A trace with later pieces does not count as removed, so it stays followed, and its rest need not be read again.
     fn goes_on(&mut self, id: TraceId) -> Result<bool, StoreError> {
         if self.has_later(id)? {
             if self.ahead.kept(id) <= self.most_of_one {

@@ -1,5 +1,5 @@
-//! The newest part of the index, in memory: what was committed since the last segment was written. A start makes it again
-//! from the blocks.
+//! The newest part of the index, in memory: what was committed since the last segment was written. A start rebuilds it from the
+//! blocks.
 
 use std::collections::HashMap;
 
@@ -10,25 +10,25 @@ use super::facts::Time;
 use super::terms::{Wanted, Window};
 use crate::model::TraceId;
 
-/// Postings that are sorted together.
+/// How many postings are sorted together.
 const RUN: usize = 32 << 10;
 const NONE: u32 = u32::MAX;
 
-/// What one part of the index knows of a trace. When it was, the newest of them tells of all; where its pieces are, and what
-/// they have, each tells of its own.
+/// What one part of the index knows of a trace. The newest version has the time of the whole trace; each version has the places
+/// and the terms of its own pieces only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) time_us: u64,
-    /// No span of it is longer.
+    /// No span of the trace is longer.
     pub(super) longest_us: u64,
-    /// In order of arrival.
+    /// Where its pieces are, in order of arrival.
     pub(super) parts: Vec<Part>,
-    /// Whether it goes on with what an earlier part of the index knows.
+    /// Whether it goes on with a version in an earlier part of the index.
     pub(super) goes_on: bool,
 }
 
 impl Version {
-    /// The block that got its last piece. Once retention has passed that, the trace has left.
+    /// The block of its last piece. Once retention has passed that block, the trace has expired.
     pub(super) fn last_block(&self) -> u64 {
         self.parts.last().map_or(0, |part| part.block)
     }
@@ -42,11 +42,11 @@ impl Version {
 /// Where the pieces of a trace are that one part of the index knows, and how much they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// The block that got the first.
+    /// The block of the first of these pieces.
     pub(super) first_block: u64,
-    /// The block that got the last.
+    /// The block of the last of these pieces.
     pub(super) last_block: u64,
-    /// As they lie in their blocks.
+    /// Their bytes as stored.
     pub(super) bytes: u64,
 }
 
@@ -58,16 +58,16 @@ impl Extent {
     }
 }
 
-/// What parts of the index that go on with each other know of a trace, put together newest first.
+/// The versions of a trace that go on with each other, put together newest first.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     newest: Option<Version>,
-    /// Newest first.
+    /// The parts of the older versions, newest first.
     earlier: Vec<Vec<Part>>,
 }
 
 impl Chain {
-    /// Takes in what the next older part of the index knows.
+    /// Adds the next older version.
     pub(super) fn add(&mut self, version: Version) {
         match &mut self.newest {
             None => self.newest = Some(version),
@@ -78,12 +78,12 @@ impl Chain {
         }
     }
 
-    /// Whether nothing older belongs to it.
+    /// Whether no older version belongs to it.
     pub(super) fn is_whole(&self) -> bool {
         self.newest.as_ref().is_some_and(|newest| !newest.goes_on)
     }
 
-    /// All of it as one.
+    /// All versions as one.
     pub(super) fn joined(self) -> Option<Version> {
         let mut newest = self.newest?;
         if !self.earlier.is_empty() {
@@ -94,15 +94,15 @@ impl Chain {
     }
 }
 
-/// Where the rest is of a trace that grows.
+/// Where the earlier pieces of a growing trace are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// In the head, which knows it.
+    /// In the head.
     #[default]
     Here,
     /// In an earlier part of the index.
     Earlier,
-    /// Nowhere: this is all there is of it, whatever the head knew.
+    /// Nowhere: there are no earlier pieces, whatever the head knew.
     Nowhere,
 }
 
@@ -110,22 +110,22 @@ pub(super) enum Rest {
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     pub(super) rest: Rest,
-    /// Of all its pieces, if the rest is not in the head.
+    /// The time of the new pieces; of all pieces of the trace if the earlier ones are not in the head.
     pub(super) time: Time,
     pub(super) parts: Vec<Part>,
-    /// How many came, and more if they are large.
+    /// How many pieces came; large ones count for several.
     pub(super) pieces: u64,
 }
 
 impl Growth {
-    /// Whether a head has to know of it: not if all that came of a trace was stored already. What is sent again and again
-    /// would fill its memory.
+    /// Whether the head must know of it. It need not if everything that came was stored already: otherwise pieces that are sent
+    /// again and again would fill the head's memory.
     fn is_something(&self) -> bool {
         !self.parts.is_empty()
     }
 
-    /// Takes in that a piece came with so many annotations and terms. A head is full after so many pieces, and what it
-    /// keeps of one in memory is mostly of these: a piece with many of them counts for several, also if it is stored already.
+    /// Notes that a piece came with so many annotations and terms. A head is full after a number of pieces, and its memory
+    /// depends mostly on annotations and terms. So a piece with many of them counts for several, even if it is stored already.
     pub(super) fn weigh(&mut self, annotations: usize, terms: usize) {
         const OF_A_PIECE: usize = 32;
         self.pieces += ((annotations + terms) / OF_A_PIECE) as u64;
@@ -136,7 +136,7 @@ impl Growth {
 #[derive(Debug, Default)]
 pub(super) struct Learned {
     pub(super) traces: Vec<(TraceId, Growth)>,
-    /// Places in `traces`, with what those traces have; some perhaps twice.
+    /// Places in `traces`, with the terms of those traces; some perhaps twice.
     pub(super) terms: Vec<(u32, u64)>,
     /// The first block that was not written yet.
     pub(super) next_block: u64,
@@ -149,7 +149,7 @@ pub(super) struct Trace {
     pub(super) time: Time,
     pub(super) parts: Vec<Part>,
     goes_on: bool,
-    /// Another trace with the same low 64 bits.
+    /// The number of another trace with the same low 64 bits.
     same_low: u32,
 }
 
@@ -157,9 +157,9 @@ pub(super) struct Trace {
 #[derive(Debug, Default)]
 pub(super) struct Head {
     traces: Vec<Trace>,
-    /// The first trace with these low 64 bits.
+    /// For the low 64 bits, the first trace that came with them.
     by_low: HashMap<u64, u32, RandomState>,
-    /// Those that came with the same low 64 bits as one before: few, unless somebody means harm.
+    /// Traces that came with the same low 64 bits as an earlier one: few, unless somebody sends them on purpose.
     others: HashMap<TraceId, u32, RandomState>,
     /// The traces that went on with an earlier part of the index when they came, in order.
     went_on: Vec<u32>,
@@ -184,7 +184,7 @@ impl Head {
         if self.traces[first as usize].id == id { Some(first) } else { self.others.get(&id).copied() }
     }
 
-    /// The numbers of the traces with these low 64 bits.
+    /// The numbers of all traces with these low 64 bits.
     pub(super) fn with_low(&self, low: u64) -> impl Iterator<Item = u32> {
         let mut next = self.by_low.get(&low).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
@@ -194,7 +194,7 @@ impl Head {
         })
     }
 
-    /// What is known of the trace of a number.
+    /// The id and the version of the trace with a number.
     pub(super) fn version(&self, number: u32) -> Option<(TraceId, Version)> {
         let trace = self.traces.get(number as usize)?;
         let (time_us, longest_us) = (trace.time.of_trace_us(), trace.time.longest_possible_us());
@@ -202,13 +202,13 @@ impl Head {
         Some((trace.id, Version { time_us, longest_us, parts, goes_on }))
     }
 
-    /// The block that got the last piece of a trace.
+    /// The block of the last piece of a trace.
     pub(super) fn last_block(&self, id: TraceId) -> Option<u64> {
         let trace = &self.traces[self.number(id)? as usize];
         trace.parts.last().map(|part| part.block)
     }
 
-    /// Adds what was committed.
+    /// Adds what a commit wrote.
     pub(super) fn grow(&mut self, learned: Learned) {
         let grown = learned.traces.into_iter();
         let grown = grown.map(|(id, growth)| growth.is_something().then(|| self.grow_trace(id, growth)));
@@ -220,7 +220,7 @@ impl Head {
         }
     }
 
-    /// Adds to a trace, or begins it; returns its number.
+    /// Adds to a trace, which may be new; returns its number.
     fn grow_trace(&mut self, id: TraceId, growth: Growth) -> u32 {
         let number = self.number(id).unwrap_or_else(|| self.begin(id));
         let trace = &mut self.traces[number as usize];
@@ -252,8 +252,8 @@ impl Head {
         number
     }
 
-    /// The traces that may be wanted, latest first; new are those after the first `known`. Retention has passed the blocks
-    /// before `passed`.
+    /// The traces that may be wanted, latest first. Traces from number `known` on are new. Retention has passed the blocks before
+    /// `passed`.
     pub(super) fn candidates(
         &self,
         wanted: &Wanted,
@@ -267,7 +267,7 @@ impl Head {
             let found =
                 window.contains(&time_us) && trace.time.longest_possible_us() >= wanted.least_duration_us;
             let found = found && (trace.goes_on || missing.is_empty());
-            // Of one that has left, others that share its low 64 bits would be found at its time.
+            // An expired trace must not be found: at its time, others with the same low 64 bits would be answered.
             let found = found && trace.parts.last().is_some_and(|last| last.block >= passed);
             let (extent, is_new) = (Extent::of(&trace.parts), number >= known);
             found.then_some(Candidate { time_us, id: trace.id, extent, is_new, missing })
@@ -283,14 +283,14 @@ impl Head {
         found
     }
 
-    /// Forgets of some terms those that it knows a trace to have.
+    /// Removes from `missing` the terms that a trace has here.
     pub(super) fn strike(&self, id: TraceId, missing: &mut Vec<u64>) {
         if let Some(number) = self.number(id) {
             missing.retain(|&term| !self.postings.has(term, number));
         }
     }
 
-    /// Visits all terms in order, with the numbers of traces that have them, some of them twice; many terms at a time.
+    /// Visits all terms in order, many at a time, with the numbers of the traces that have them, some perhaps twice.
     pub(super) fn each_postings<E>(
         &self,
         mut visit: impl FnMut(&[(u64, u32)]) -> Result<(), E>,
@@ -298,7 +298,7 @@ impl Head {
         let newest = sorted(&self.postings.newest);
         let mut left: Vec<&[(u64, u32)]> = self.postings.runs.iter().map(Vec::as_slice).collect();
         left.push(&newest);
-        // What all runs have is much more than what a processor caches; what they have of a list is little.
+        // All runs together are far larger than the processor's caches; their parts of one list are small.
         let mut together = Vec::new();
         for list in 0..LISTS {
             together.clear();
@@ -321,28 +321,28 @@ pub(super) struct Candidate {
     pub(super) time_us: u64,
     pub(super) id: TraceId,
     pub(super) extent: Extent,
-    /// Whether it came after the view was taken by which it is looked for.
+    /// Whether it came after the view of the search was taken.
     pub(super) is_new: bool,
-    /// What is wanted and not known to be in it here. It goes on with an earlier part of the index, which may know.
+    /// The wanted terms that it does not have here. It goes on with an earlier part of the index, where it may have them.
     pub(super) missing: Vec<u64>,
 }
 
-/// Which traces have which terms: sorted runs, and what was added last.
+/// Which traces have which terms: sorted runs, and the postings that were added last.
 #[derive(Debug, Default)]
 struct Postings {
     runs: Vec<Vec<(u64, u32)>>,
     newest: Vec<(u64, u32)>,
 }
 
-/// Terms are hashes, so that their highest bits put them into as many small lists of about one length.
+/// How many lists the highest bits of the terms make. Terms are hashes, so the lists are small and about equally long.
 const LISTS: usize = 1024;
 
 fn list_of(term: u64) -> usize {
     (term >> (64 - LISTS.ilog2())) as usize
 }
 
-/// The same in order. Terms are told apart by the bits of two digits, but for few; and what many traces have is in order of
-/// the traces already.
+/// The postings in order: a radix sort by the two highest digits of the terms. Few terms are equal in both digits and still
+/// differ; and the postings of a common term are in order of their traces already.
 fn sorted(postings: &[(u64, u32)]) -> Vec<(u64, u32)> {
     const DIGIT_BITS: u32 = LISTS.ilog2();
     let lower_digit = |term: u64| (term >> (64 - 2 * DIGIT_BITS)) as usize % LISTS;
@@ -356,7 +356,7 @@ fn sorted(postings: &[(u64, u32)]) -> Vec<(u64, u32)> {
     in_order
 }
 
-/// The same in order of a digit of their terms. What has the same digit stays in the order in which it is.
+/// The postings in order of one digit of their terms. The sort is stable.
 fn distributed(postings: &[(u64, u32)], digit: impl Fn(u64) -> usize) -> Vec<(u64, u32)> {
     let mut places = [0_usize; LISTS];
     postings.iter().for_each(|&(term, _)| places[digit(term)] += 1);
@@ -403,7 +403,7 @@ impl Postings {
             || self.newest.contains(&(term, number))
     }
 
-    /// The numbers of traces that have all terms; and of those among `some` that have not, with what they lack.
+    /// The numbers of the traces that have all terms; and of those among `some` that lack terms, with these terms.
     fn with_all_or_some(&self, terms: &[u64], some: &[u32]) -> Vec<(u32, Vec<u64>)> {
         let having: Vec<(u64, Vec<u32>)> = terms.iter().map(|&term| (term, self.with(term))).collect();
         let lacks = |number: u32| {

@@ -1,4 +1,4 @@
-//! The index: the head, heads that wait to become segments, and segments.
+//! The index: the growing head, a head that waits to become a segment, and the segments.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -21,17 +21,18 @@ struct Growing {
     head: SharedHead,
     /// The first block that it does not index.
     end: u64,
-    /// The blocks before this had been passed by retention when the head began. What it goes on with was not among them.
+    /// Retention had passed the blocks before this when the head began, so no trace in the head goes on with one that ended
+    /// there.
     passed: u64,
 }
 
-/// The parts of the index, each shared with whoever still reads it.
+/// The parts of the index, each shared with the queries that still read it.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     parts: RwLock<Parts>,
-    /// Held while segments are written.
+    /// The turn of the thread that writes segments.
     pub(super) upkeep: Turns,
-    /// Segments that nobody finds any more, but some may still read.
+    /// Segments that new queries do not use any more, but older ones may still read.
     pub(super) retired: Mutex<Vec<Arc<Segment>>>,
     wants_upkeep: AtomicBool,
 }
@@ -49,15 +50,15 @@ struct Parts {
     full: u64,
 }
 
-/// The index at a moment. Whatever becomes of its segments, their rows stay while a view is held.
+/// The index at a moment. The rows of its segments stay as long as a view is held, even if the segments are replaced.
 pub(super) struct View {
-    /// Newest first, each with its traces at that moment.
+    /// Newest first, each with the number of its traces at that moment.
     heads: Vec<(SharedHead, u32)>,
     /// Oldest first.
     pub(super) segments: Arc<Vec<Arc<Segment>>>,
     /// Retention has passed the blocks before this.
     pub(super) passed: u64,
-    /// What ends before this block is forgotten for good: no head goes on with it, also not one that a start makes again.
+    /// Traces that end before this block are forgotten for good: no head goes on with them, not even one that a start rebuilds.
     pub(super) forgotten: u64,
 }
 
@@ -66,15 +67,15 @@ fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 }
 
 impl Index {
-    /// An index of segments, and with an empty head, which is full with so many pieces. What retention has passed is not
-    /// looked at yet: blocks that are still to be indexed may go on with it.
+    /// An index of these segments and an empty head, which is full after so many pieces. It still includes what retention has
+    /// passed, because blocks that are not indexed yet may go on with it.
     pub(super) fn new(manifest: Manifest, segments: Vec<Arc<Segment>>, full: u64) -> Index {
         let heads = vec![Growing { end: manifest.indexed, ..Growing::default() }];
         let parts = Parts { heads, segments: Arc::new(segments), manifest, passed: 0, full };
         Index { parts: RwLock::new(parts), ..Index::default() }
     }
 
-    /// The index now. A snapshot that is taken later has every row it speaks of.
+    /// The index now. A snapshot of the store that is taken later has every row to which the view refers.
     pub(super) fn view(&self) -> View {
         let parts = read(&self.parts);
         let heads = parts.heads.iter().rev();
@@ -87,7 +88,7 @@ impl Index {
         }
     }
 
-    /// Takes in what was committed.
+    /// Adds what a commit wrote.
     pub(super) fn grow(&self, learned: Learned) {
         let next_block = learned.next_block;
         let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +104,7 @@ impl Index {
         }
     }
 
-    /// Begins a new head, so that the one before can become a segment however small it is.
+    /// Begins a new head, so that the current one can become a segment, however small it is.
     pub(super) fn freeze(&self) {
         let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
         if parts.heads.last().is_some_and(|growing| !read(&growing.head).traces().is_empty()) {
@@ -111,14 +112,14 @@ impl Index {
         }
     }
 
-    /// Whether the head has grown so much beyond its measure that whoever makes it grow must wait.
+    /// Whether the head has grown so far beyond its full size that commits must wait.
     pub(super) fn is_overfull(&self) -> bool {
         const MOST_HEADS: u64 = 3;
         let parts = read(&self.parts);
         parts.heads.last().is_some_and(|growing| read(&growing.head).pieces() >= MOST_HEADS * parts.full)
     }
 
-    /// How large it is.
+    /// How large the index is.
     pub(super) fn size(&self) -> IndexSize {
         let View { heads, segments, .. } = self.view();
         IndexSize {
@@ -129,12 +130,12 @@ impl Index {
         }
     }
 
-    /// Whether there was something to do since this was last asked.
+    /// Whether work has come up since this was last asked.
     pub(super) fn wanted_upkeep(&self) -> bool {
         self.wants_upkeep.swap(false, Ordering::AcqRel)
     }
 
-    /// The oldest head, if it waits to become a segment, and the first block it does not index.
+    /// The oldest head, if it waits to become a segment, and the first block that it does not index.
     pub(super) fn frozen(&self) -> Option<(SharedHead, u64)> {
         let parts = read(&self.parts);
         let oldest = parts.heads.first().filter(|_| parts.heads.len() > 1)?;
@@ -150,7 +151,7 @@ impl Index {
         read(&self.parts).manifest.clone()
     }
 
-    /// Puts segments, and what they mean, in place of those before; `without_head` if the oldest head is among them.
+    /// Replaces the segments and the manifest; `without_head` if the oldest head has become one of the segments.
     pub(super) fn replace(&self, manifest: Manifest, segments: Vec<Arc<Segment>>, without_head: bool) {
         let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
         parts.manifest = manifest;
@@ -164,14 +165,14 @@ impl Index {
         self.parts.write().unwrap_or_else(PoisonError::into_inner).passed = block;
     }
 
-    /// Whether the head that grows knows a trace.
+    /// Whether the growing head knows a trace.
     pub(super) fn grows(&self, id: TraceId) -> bool {
         read(&self.parts).heads.last().is_some_and(|growing| read(&growing.head).number(id).is_some())
     }
 }
 
 impl Parts {
-    /// Begins a head, unless one waits already.
+    /// Begins a new head, unless a head already waits to become a segment.
     fn begin_head(&mut self) -> bool {
         let [only] = self.heads.as_slice() else { return false };
         let begun = Growing { end: only.end, passed: self.passed, ..Growing::default() };
@@ -192,13 +193,13 @@ impl View {
         heads.map(|(head, known)| read(head).candidates(wanted, window, *known, self.passed)).collect()
     }
 
-    /// Forgets of some terms those that heads older than the source of this age know a trace to have.
+    /// Removes from `missing` the terms that a trace has in heads older than the source of this age.
     pub(super) fn strike_in_heads(&self, age: usize, id: TraceId, missing: &mut Vec<u64>) {
         self.heads.iter().skip(age + 1).for_each(|(head, _)| read(head).strike(id, missing));
     }
 
-    /// Whether something newer than the source of this age knows a trace. What a head learned after this view was taken
-    /// does not count: nothing would have told of it.
+    /// Whether a part of the index newer than the source of this age knows a trace. Traces that a head learned after this view
+    /// was taken do not count: the search would not find them there.
     pub(super) fn is_newer_than(
         &self,
         rows: &dyn Snapshot,
@@ -218,7 +219,7 @@ impl View {
         Ok(false)
     }
 
-    /// Whether the source of this age surely knows one trace with these low 64 bits, and nothing else knows any.
+    /// Whether the source of this age surely knows only one trace with these low 64 bits, and no other part of the index any.
     pub(super) fn has_only(&self, rows: &dyn Snapshot, age: usize, low: u64) -> Result<bool, StoreError> {
         for (of, (head, _)) in self.heads.iter().enumerate() {
             if read(head).with_low(low).nth(usize::from(of == age)).is_some() {
@@ -238,12 +239,12 @@ impl View {
         Ok(true)
     }
 
-    /// All that is known of a trace that has not left.
+    /// Everything that is known of a trace; none if it has expired.
     pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
         Ok(self.find_any(rows, id)?.filter(|version| version.last_block() >= self.passed))
     }
 
-    /// The block that got the last piece of a trace, if it is known.
+    /// The block of the last piece of a trace, if the trace is known.
     pub(super) fn last_block(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<u64>, StoreError> {
         let mut in_heads = self.heads.iter().filter_map(|(head, _)| read(head).last_block(id));
         if let Some(last) = in_heads.next() {
@@ -257,7 +258,7 @@ impl View {
         Ok(None)
     }
 
-    /// All that is known of a trace, which may have left.
+    /// Everything that is known of a trace, even if it has expired.
     pub(super) fn find_any(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
         let mut chain = Chain::default();
         for (head, _) in &self.heads {
@@ -277,7 +278,7 @@ impl View {
         Ok(chain.joined())
     }
 
-    /// All that is known of the traces that share their low 64 bits, in the order of their ids.
+    /// Everything that is known of the traces with these low 64 bits, in order of their ids.
     pub(super) fn find_low(
         &self,
         rows: &dyn Snapshot,
@@ -292,7 +293,7 @@ impl View {
             let records = segment.with_low(rows, low)?;
             known.extend(records.into_iter().map(|record| (record.id, record.version)));
         }
-        // Of each trace the newest stays first.
+        // The sort is stable, so the newest version of each trace stays first.
         known.sort_by_key(|(id, _)| id.high());
         let mut found: Vec<(TraceId, Chain)> = Vec::new();
         for (id, version) in known {

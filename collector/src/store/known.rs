@@ -1,14 +1,16 @@
-//! What of the traces that grow is stored already, so that it is not stored again. A cache: what is not in it is read.
+//! Remembers which pieces of growing traces are stored already, so that they are not stored again. This is a cache: what it does
+//! not have is read from the store.
 //!
-//! Whatever came with one commit is compared with that commit alone, which is little and fits into the processor's caches.
-//! Only once a trace comes again are its stamps needed, and until then they lie one after the other: nearly all traces
-//! come once, and a place of its own in a large table for each of their pieces would cost a miss each.
+//! The pieces of a new trace are compared only with other pieces of the same commit, which are few and fit into the processor's
+//! caches. The trace's stamps are needed only once it comes again; until then they lie one after the other. Nearly all traces
+//! come once, and a place in a large table for each of their pieces would cost a cache miss each.
 //!
-//! All this is forgotten once the head becomes a segment. A trace that comes again after that is read, and followed from
-//! then on: its stamps lie apart, and are kept from one head to the next, so that it is not read again for each. How many
-//! are kept is bounded. Of a trace that is large, what is beyond is forgotten, and not read again: that would take seconds for
-//! each commit, where a program has one trace for all that it does. Nor is all of it read the first time, after a start, but what
-//! came last. What is sent again of the rest is stored again, and answered once.
+//! All this is forgotten once the head becomes a segment. A trace that comes again after that is read, and followed from then
+//! on: its stamps lie apart and are kept from one head to the next, so that it is not read again for each head. The number of
+//! kept stamps is bounded. If they are too many, the stamps of a large trace are forgotten and not read again: if a program uses
+//! one trace for everything it does, that would take seconds for each commit. For the same reason, only the beginning and the
+//! last pieces of a large trace are read the first time, after a start. Pieces of the rest that are sent again are stored again,
+//! but answered once.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -21,38 +23,38 @@ use super::expire::Passed;
 use super::facts::Time;
 use crate::model::TraceId;
 
-/// What stands for a piece as a whole, or for one of its annotations.
+/// A hash that stands for a whole piece, or for one of its annotations.
 type Stamp = u128;
 
-/// Stamps that are kept from one head to the next, of all traces that are followed: some 120 MiB.
+/// Most stamps that are kept from one head to the next, for all followed traces together: some 120 MiB.
 const MOST_KEPT: usize = 4 << 20;
-/// A trace of more stamps is not read again to be followed.
+/// A trace with more stamps than this is not read again when its stamps are forgotten.
 const LARGE: usize = 64 << 10;
-/// A trace that is followed takes as much memory as so many stamps, beside its own.
+/// A followed trace takes as much memory as so many stamps, beside its own stamps.
 const OF_TRACE: usize = 8;
-/// Heads after which a trace is followed no more if nothing came of it.
+/// After so many heads without a new piece, a trace is followed no more.
 const PATIENCE: u64 = 8;
 
 /// A trace that is followed from one head to the next.
 #[derive(Debug)]
 struct Followed {
-    /// Of all that is stored of it; of a large one perhaps of what came last.
+    /// The stamps of all its stored pieces; of a large trace perhaps only of some.
     stamps: HashSet<Stamp, RandomState>,
-    /// As all that is stored of it tells.
+    /// The time of the trace, by all its stored pieces.
     time: Time,
     /// The head in which it came last.
     head: u64,
-    /// Whether it was said that it is large.
+    /// Whether it was logged that the trace is large.
     is_told: bool,
 }
 
 impl Followed {
-    /// What it takes, in stamps.
+    /// The memory that it takes, in stamps.
     fn size(&self) -> usize {
         OF_TRACE + self.stamps.len()
     }
 
-    /// Says once that it is large.
+    /// Logs once that it is large.
     fn tell(&mut self, trace: TraceId) {
         if !std::mem::replace(&mut self.is_told, true) {
             tracing::warn!(
@@ -64,21 +66,21 @@ impl Followed {
     }
 }
 
-/// Traces, and the stamps of what is stored of them.
+/// Traces, and the stamps of their stored pieces.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Each trace, with where in `once` its stamps are, unless they are in `again`.
+    /// The traces, each with the range of its stamps in `once`; the range is empty if they are in `again`.
     traces: HashMap<TraceId, Range<usize>, RandomState>,
     /// Stamps of traces that came with one commit.
     once: Vec<Stamp>,
     /// Stamps of traces that came again.
     again: HashSet<Stamp, RandomState>,
-    /// Stamps of the traces that came with this commit for the first time; and in their order, with the traces' places.
+    /// Stamps of the traces that come with this commit for the first time; and the same in order, with the places of the traces.
     now: HashSet<Stamp, RandomState>,
     in_order: Vec<(usize, Stamp)>,
-    /// Those of which earlier heads knew.
+    /// The traces that are followed from one head to the next.
     followed: HashMap<TraceId, Followed, RandomState>,
-    /// What they take, in stamps.
+    /// The memory that these take, in stamps.
     kept: usize,
     /// How many heads there were before this one.
     head: u64,
@@ -89,23 +91,23 @@ pub(super) struct Known {
 pub(super) enum New {
     All,
     Nothing,
-    /// Of the annotations that have an identity, in their order, those that are.
+    /// For each annotation that has an identity, in order, whether it is new.
     Some(Vec<bool>),
 }
 
-/// What a commit finds a trace to be.
+/// What a commit finds to be known of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing is stored of it.
+    /// Nothing of it is stored.
     Fresh,
-    /// All that is stored of it came since the head began, and is remembered.
+    /// Everything that is stored of it came since the head began, and is remembered.
     GoesOn,
-    /// It is followed.
+    /// It is followed from one head to the next.
     Followed,
 }
 
 impl Known {
-    /// What is remembered of a trace that it has no rows of is worse than nothing.
+    /// Forgets everything, because rows may be gone: to remember pieces that are not stored would lose them when they come again.
     pub(super) fn forget(&mut self) {
         self.forget_head();
         self.followed.clear();
@@ -120,15 +122,15 @@ impl Known {
         self.in_order.clear();
     }
 
-    /// Begins with another head: what the one before knew is forgotten, but for the traces that are followed.
+    /// Begins another head: forgets everything except the followed traces.
     pub(super) fn begin_head(&mut self) {
         self.forget_head();
         self.head += 1;
         self.bound(MOST_KEPT);
     }
 
-    /// Has the traces go that have not come for long, and those that came longest ago, or their stamps, while there are too
-    /// many.
+    /// Stops following traces that have not come for long. While there are still too many stamps, also drops the traces that
+    /// came longest ago, or the stamps of the large ones among them.
     fn bound(&mut self, most: usize) {
         let now = self.head;
         self.followed.retain(|_, followed| now - followed.head <= PATIENCE);
@@ -161,8 +163,9 @@ impl Known {
         }
     }
 
-    /// Takes in what retention has removed: who leaves is met again as if never seen. What of them is among `again` is not
-    /// known apart, but nearly all that leave came long before what is remembered here.
+    /// Forgets the traces that retention has removed, so that they count as new if they come again. Their stamps in `again`
+    /// cannot be told from those of others, so then the whole head is forgotten. That is rare, because nearly all removed traces
+    /// came long before this head.
     pub(super) fn leave(&mut self, passed: &Passed) {
         if passed.left_unread {
             self.forget();
@@ -173,19 +176,19 @@ impl Known {
         }
     }
 
-    /// Whether a trace came since the head began, so that all that is stored of it is remembered; it is about to come again.
+    /// For a trace that comes again: whether it first came since the head began, so that all its stored pieces are remembered.
     pub(super) fn knows(&mut self, trace: TraceId) -> bool {
         let Some(stamps) = self.traces.get_mut(&trace) else { return false };
         self.again.extend(&self.once[std::mem::take(stamps)]);
         true
     }
 
-    /// Begins a trace of which nothing is stored.
+    /// Adds a trace of which nothing is stored yet.
     pub(super) fn begin(&mut self, trace: TraceId) {
         self.traces.insert(trace, 0..0);
     }
 
-    /// Begins to follow a trace of which this is stored.
+    /// Begins to follow a trace, of which these pieces are stored.
     pub(super) fn remember(&mut self, trace: TraceId, stored: &Stored) {
         let mut stamps = HashSet::default();
         for part in stored.pieces.parts() {
@@ -201,21 +204,21 @@ impl Known {
         self.followed.insert(trace, followed);
     }
 
-    /// When a trace was that is about to come again, if it is followed.
+    /// For a trace that comes again: its time, if it is followed.
     pub(super) fn follow(&mut self, trace: TraceId) -> Option<Time> {
         let followed = self.followed.get_mut(&trace)?;
         followed.head = self.head;
         Some(followed.time)
     }
 
-    /// Takes in when a trace was that is followed, as what came of it tells.
+    /// Adds the time of new pieces to a trace, if it is followed.
     pub(super) fn tell(&mut self, trace: TraceId, time: &Time) {
         if let Some(followed) = self.followed.get_mut(&trace) {
             followed.time.add(time);
         }
     }
 
-    /// How much is new of a piece of the trace at a place of the commit; from now on nothing of it is.
+    /// How much of a piece is new; from now on, all of it is known. `place` is that of its trace in the commit.
     pub(super) fn new_part(&mut self, part: &Part<'_>, standing: Standing, place: usize) -> New {
         if part.entry.whole.is_some_and(|whole| !self.insert(whole, standing, (part.entry.trace, place))) {
             return New::Nothing;
@@ -229,7 +232,7 @@ impl Known {
         let is_new: Vec<bool> = part.identities.iter().map(&mut note).collect();
         match known {
             0 => New::All,
-            // A piece of which only tags or annotations without identity are left has something new.
+            // Annotations and tags without an identity always count as new, so the piece has something new if it has one of them.
             _ if known == part.entry.annotations as usize => New::Nothing,
             _ => New::Some(is_new),
         }
@@ -237,7 +240,7 @@ impl Known {
 
     fn insert(&mut self, stamp: Stamp, standing: Standing, (trace, place): (TraceId, usize)) -> bool {
         match standing {
-            // Of one that is followed no more nothing is known, and it must not be lost.
+            // If the trace is followed no more, nothing is known of it, and its piece must not be lost.
             Standing::Followed => {
                 let is_new = |followed: &mut Followed| followed.stamps.insert(stamp);
                 let is_new = self.followed.get_mut(&trace).map(is_new);
@@ -265,7 +268,7 @@ impl Known {
             self.traces.insert(trace_at(of_trace[0].0), begin..self.once.len());
         }
         self.in_order.clear();
-        // Repetitions of what was stored long ago begin no head, however many they are.
+        // Pieces that were stored before do not fill the head, so no new head may begin for long; hence this bound as well.
         if self.kept > MOST_KEPT {
             self.bound(MOST_KEPT / 2);
         }

@@ -1,4 +1,4 @@
-//! Names that were seen: services, their spans, who they talk to, and values of tags offered for completion.
+//! Names that were seen: services, their span names and remote services, and the values of tags that are offered for completion.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -13,15 +13,15 @@ use super::{Batch, StoreError, keys};
 /// Longer names are stored in their spans, but not listed.
 const MAX_NAME_BYTES: usize = 1024;
 const HOUR_MS: u64 = 3_600_000;
-/// Names that are remembered at most.
+/// Most names that are remembered.
 const MAX_RECENT: usize = 65_536;
-/// Names of a kind that are listed at most: they stay after their spans have left by size, and some programs make a new one
-/// for each request.
+/// Most names of a kind that are listed. Names stay after retention has removed their spans by size, and some programs make a
+/// new name for each request.
 const MOST_LISTED: usize = 200_000;
-/// Of them, names that belong to one service, and values of one tag: who makes a new one for each request leaves room for
-/// those of others.
+/// Most listed names that belong to one service, and most listed values of one tag: a program that makes a new name for each
+/// request must leave room for the names of others.
 const MOST_OF_ONE: usize = 20_000;
-/// Room for the number of each kind.
+/// More than the greatest number of a kind.
 const KINDS: usize = 5;
 
 /// The kinds of names. Each number is part of a key: never reuse one.
@@ -38,25 +38,25 @@ pub enum NameKind {
     TagValue = 4,
 }
 
-/// Names that were noted within this hour, so that their rows need not be looked at.
+/// Names that were noted within this hour, so that their rows need not be read.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     hour: u64,
-    /// The kind of each, and what stands for whom it belongs to and for itself: nobody can keep another's name from being
-    /// listed by one of equal hash.
+    /// For each name its kind, and the secret hashes of its owner and of itself; so nobody can keep another's name off the lists
+    /// by sending one with the same hash.
     names: HashSet<(u8, u64, u64), RandomState>,
-    /// How many are listed, once that was counted.
+    /// How many names are listed, once that was counted.
     listed: Option<Listed>,
-    /// The most names that it was said of in this hour that there is room for no more.
+    /// The greatest limit for which it was logged in this hour that a list is full.
     told: usize,
-    /// Whether it was said of one that it is too long to be listed; once.
+    /// Whether it was logged that a name is too long to be listed; that is logged once.
     told_of_long: bool,
-    /// All that was last seen before this hour has left.
+    /// All names that were last seen before this hour have been removed.
     left_before: u64,
 }
 
 impl Recent {
-    /// Forgets all, because rows may be gone.
+    /// Forgets all names, because their rows may be gone.
     pub(super) fn forget(&mut self) {
         *self = Recent { told_of_long: self.told_of_long, ..Recent::default() };
     }
@@ -80,7 +80,7 @@ impl Recent {
         }
     }
 
-    /// Counts a name that is not listed yet; false if there is no room for it.
+    /// Counts a name that is not listed yet; false if the list has no room for it.
     fn list(&mut self, rows: &dyn Snapshot, kind: NameKind, of: &str) -> Result<bool, StoreError> {
         let listed = match &mut self.listed {
             Some(listed) => listed,
@@ -98,7 +98,7 @@ impl Recent {
         Ok(false)
     }
 
-    /// Whether a name was not noted yet; from now on it is.
+    /// Whether a name was not noted yet; from now on it counts as noted.
     fn is_new(&mut self, kind: NameKind, of: &str, name: &str) -> bool {
         let secret = Secret::of_process();
         self.names.insert((kind as u8, secret.half_stamp(of.as_bytes()), secret.half_stamp(name.as_bytes())))
@@ -109,7 +109,7 @@ impl Recent {
 #[derive(Debug, Default)]
 struct Listed {
     of_kind: [usize; KINDS],
-    /// Those that belong to one, by what stands for its rows.
+    /// How many names each owner has, by a hash of the prefix of its rows.
     of_one: HashMap<u64, usize, RandomState>,
 }
 
@@ -127,10 +127,10 @@ impl Listed {
         Ok(listed)
     }
 
-    /// Counts one more.
+    /// Counts one more name.
     ///
     /// # Errors
-    /// When there are so many already.
+    /// When a list is full; the error is its limit.
     fn add(&mut self, kind: NameKind, of: &str) -> Result<(), usize> {
         let most_of_one = if kind == NameKind::Service { MOST_LISTED } else { MOST_OF_ONE };
         let of_kind = &mut self.of_kind[kind as usize];
@@ -200,8 +200,8 @@ pub(super) fn list(rows: &dyn Snapshot, kind: NameKind, of: &str) -> Result<Vec<
     Ok(names)
 }
 
-/// Removes names that were last seen before `before_ms`, whose hour tells. One that a clock which was ahead has dated counts
-/// as seen now: else it stayed until that hour.
+/// Removes names that were last seen before the hour of `before_ms`. A name whose hour lies in the future, because the clock was
+/// ahead, counts as seen now; otherwise it would stay until that hour.
 pub(super) fn expire(
     rows: &mut dyn Transaction,
     before_ms: u64,

@@ -1,11 +1,11 @@
-//! Start-up over a damaged file: it is set aside, and the pieces that are whole in its bytes are stored anew.
+//! Recovers a damaged file at the start: it is set aside, and the pieces that are whole in its bytes are stored again.
 //!
-//! Each piece carries its own checksum and trace id ([`super::frame`]), so that no page of the tree is needed to find it.
-//! What had expired, but was not overwritten yet, comes back with the rest and leaves again in its time.
+//! Each piece carries its own checksum and trace id ([`super::frame`]), so it can be found without a page of the tree.
+//! Expired pieces that were not overwritten yet come back with the rest, and expire again in their time.
 //!
-//! A head may be forged: whoever sends an annotation chooses its bytes, and where the piece around it is damaged they are looked
-//! through as any others. So nothing is taken into memory for what a head announces before its checksum holds, and of bodies that
-//! are longer than a block no more is read in vain than a few times the file ([`Bodies`]).
+//! A head may be forged: a sender chooses the bytes of an annotation, and if the piece around it is damaged, these bytes are
+//! searched like any others. So no memory is taken for what a head announces before its checksum holds, and at most a few times
+//! the size of the file is read in vain for bodies longer than a block ([`Bodies`]).
 
 use std::fs::{self, File};
 use std::io;
@@ -21,17 +21,17 @@ use super::{Batch, Store, StoreError, TO_THE_END, TraceStore, commit, pieces, re
 use crate::config::MOST_MESSAGE_BYTES;
 use crate::ledger::Figure;
 
-/// Bytes that are looked through at a time.
+/// Bytes that are searched at a time.
 const WINDOW_BYTES: usize = 1 << 20;
-/// Pieces of one transaction.
+/// Most pieces of one transaction.
 const BATCH_PIECES: usize = 10_000;
-/// Bytes of pieces of one transaction, apart from its last piece.
+/// Most bytes of pieces of one transaction, apart from its last piece.
 const BATCH_BYTES: usize = 8 << 20;
-/// How many times the file may be read for long bodies that are none.
+/// How many times the size of the file may be read for long bodies that turn out to be false.
 const MOST_IN_VAIN: u64 = 4;
 
-/// Opens the store in a folder. A file that cannot be used is set aside, and what is whole in it is stored anew; should
-/// that be interrupted, the next start goes on.
+/// Opens the store in a folder. A file that cannot be used is set aside, and the pieces that are whole in it are stored
+/// again; if that is interrupted, the next start goes on with it.
 ///
 /// # Errors
 /// When the folder cannot be used, another process uses it, or the store is of another version.
@@ -129,7 +129,7 @@ impl Salvage<'_> {
         if batch.is_empty() {
             *batch = Batch::new(self.autocomplete_keys.clone());
         }
-        // Its checksum holds, so only another version could have written what cannot be read.
+        // The checksum holds, so a body that cannot be read must come from another version.
         let _can_be_read = batch.push_stored(body);
         if self.v1.memory() + self.v2.memory() >= BATCH_BYTES || self.v1.len() + self.v2.len() >= BATCH_PIECES
         {
@@ -151,7 +151,7 @@ impl Salvage<'_> {
     }
 }
 
-/// What is stored counts as received; a second copy of it in the file is no duplicate that anybody sent.
+/// Recovered pieces count as received. A second copy in the file is not counted as a duplicate, because nobody sent it.
 fn store_as_received(store: &TraceStore<Disk>, received: Figure, batch: &Batch) -> Result<u64, StoreError> {
     let before = store.ledger()?;
     let mut spans = 0;
@@ -173,9 +173,9 @@ struct Bodies<'f> {
     /// Where the file ends.
     end: u64,
     part: Vec<u8>,
-    /// Bytes that were read for bodies longer than a block that were none.
+    /// Bytes that were read for bodies longer than a block that turned out to be false.
     in_vain: u64,
-    /// Heads of such bodies that were not believed because those were too many.
+    /// Heads of such long bodies that were not checked because too much had been read in vain.
     unread: u64,
 }
 
@@ -185,10 +185,10 @@ impl<'f> Bodies<'f> {
         Ok(Bodies { file, end, part: vec![0; WINDOW_BYTES], in_vain: 0, unread: 0 })
     }
 
-    /// The body that a head announces, if it is there and is what was sealed.
+    /// The body that a head announces, if it is there and undamaged.
     fn read(&mut self, head: Head, at: u64) -> Option<Vec<u8>> {
         let length = u64::from(head.length);
-        // What is stored of a span takes less than the message in which it came.
+        // A stored piece is shorter than the message in which it came.
         if length > MOST_MESSAGE_BYTES || at.checked_add(length)? > self.end {
             return None;
         }
@@ -206,7 +206,7 @@ impl<'f> Bodies<'f> {
         head.fits(&body).then_some(body)
     }
 
-    /// Whether a head is that of what is behind it, which is read part by part.
+    /// Whether the bytes behind a head have its checksum; they are read part by part.
     fn fits(&mut self, head: Head, at: u64) -> io::Result<bool> {
         let (mut checksum, mut read) = (Checksum::default(), 0);
         while read < head.length as usize {
@@ -219,15 +219,15 @@ impl<'f> Bodies<'f> {
     }
 }
 
-/// Fills a window with what is in a file from a place on, as far as there is something. What the disk has lost is zeros, and
-/// counted in `lost`.
+/// Fills a window with the bytes of a file from a place on, up to the end of the file. Bytes that the disk has lost become zeros,
+/// and are counted in `lost`.
 fn window_at(
     read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
     window: &mut [u8],
     at: u64,
     lost: &mut u64,
 ) -> io::Result<usize> {
-    /// The system reads no less, so that of these no byte can be had.
+    /// The system reads whole pages, so no byte of a page with a bad sector can be read.
     const PAGE_BYTES: usize = 4096;
     let mut filled = 0;
     while filled < window.len() {

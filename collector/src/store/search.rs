@@ -1,7 +1,7 @@
-//! Traces by time, latest first: from the head, from what waits to become a segment, and from the segments, each of which
-//! gives its own in that order. Of a trace that several know, the newest of them alone speaks: it knows when the trace was.
-//! What the trace has, they know together. So each gives those of its traces that have all that is wanted, and those that go
-//! on with older ones; what those lack is looked for there.
+//! Searches traces by time, latest first. The sources are the heads and the segments, and each yields its own traces in that
+//! order. If several sources know a trace, only the newest one yields it, because that one knows its time. The terms of a trace
+//! may be spread over several sources. So each source yields those of its traces that have all wanted terms, and those that go
+//! on with older sources; terms that these lack are then looked for in the older sources.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -17,7 +17,7 @@ use super::terms::{Wanted, Window};
 use super::visited::Visited;
 use crate::model::TraceId;
 
-/// Visits the traces that may be wanted; last those without a time that may be parts of one in the window.
+/// Visits the traces that may be wanted; at the end those without a time that may belong to a trace in the window.
 pub(super) fn traces_by_time(
     rows: &dyn Snapshot,
     view: &View,
@@ -52,16 +52,16 @@ struct Search<'s> {
     wanted: &'s Wanted,
     window: &'s Window,
     next: BinaryHeap<Next<'s>>,
-    /// For segments and terms, the places that were looked at last.
+    /// For each segment and term, the places that were read last.
     having: HashMap<(usize, u64), Having>,
-    /// Traces that came to a head after the view was taken: something older may be found, too.
+    /// Traces that came to a head after the view was taken: an older source may yield the same trace again.
     new: HashSet<TraceId>,
 }
 
-/// The next trace of one source, or how late it may be.
+/// The next trace of one source; of a segment that is not open yet, only the latest time that it may have.
 struct Next<'s> {
     time_us: u64,
-    /// The newest is 0.
+    /// The age of the source; the newest is 0.
     age: usize,
     source: Source<'s>,
 }
@@ -110,7 +110,7 @@ impl<'s> Search<'s> {
         Ok(())
     }
 
-    /// The latest trace that is left.
+    /// The next trace, which is the latest of those that are left.
     fn pop(&mut self) -> Result<Option<Visited<'s>>, StoreError> {
         while let Some(Next { age, source, .. }) = self.next.pop().filter(|_| !self.wanted.is_late()) {
             let (id, extent, missing) = match source {
@@ -140,8 +140,8 @@ impl<'s> Search<'s> {
         Ok(None)
     }
 
-    /// Whether a trace has some terms in the segment of an age or in what is older. What one that left before had the same
-    /// id has is taken for its own: a term too many costs no answer.
+    /// Whether a trace has these terms in the source of this age or in older ones. Terms of an expired trace with the same id
+    /// count too: a term too many costs no answer.
     fn have(&mut self, age: usize, id: TraceId, mut missing: Vec<u64>) -> Result<bool, StoreError> {
         if missing.is_empty() {
             return Ok(true);
@@ -157,7 +157,7 @@ impl<'s> Search<'s> {
         Ok(missing.is_empty())
     }
 
-    /// Forgets of some terms those that a segment knows a trace to have.
+    /// Removes from `missing` the terms that a trace has in a segment.
     fn strike(&mut self, at: usize, id: TraceId, missing: &mut Vec<u64>) -> Result<(), StoreError> {
         let (view, rows) = (self.view, self.rows);
         let segment = &view.segments[at];
@@ -192,7 +192,7 @@ struct Having {
 }
 
 impl Having {
-    /// Whether any trace may have the term.
+    /// Whether any trace of the segment may have the term.
     fn any(&mut self, rows: &dyn Snapshot, segment: &Segment, term: u64) -> Result<bool, StoreError> {
         let (first, last) = (segment.chunk_with(term, 0), segment.chunk_with(term, u64::MAX));
         if first != last {
@@ -230,7 +230,7 @@ impl Having {
 }
 
 impl Next<'_> {
-    /// Of the same time the newest comes first, and what is not opened yet before all.
+    /// The order: the latest time first; at the same time, segments that are not open yet, then the newest source.
     fn key(&self) -> (u64, bool, std::cmp::Reverse<usize>) {
         (self.time_us, matches!(self.source, Source::Unopened(_)), std::cmp::Reverse(self.age))
     }
@@ -259,18 +259,18 @@ impl Eq for Next<'_> {}
 /// A trace of a segment that may be wanted.
 struct Match {
     record: Record,
-    /// Whether it has all terms here. If not, it goes on with an older segment.
+    /// Whether it has all wanted terms here. If not, it goes on with an older segment.
     has_all: bool,
 }
 
-/// The traces of a segment that have all terms, or go on with an older one, and lie in the window, latest first.
+/// The traces of a segment that are in the window and have all wanted terms or go on with an older segment, latest first.
 struct Matches<'s> {
     segment: &'s Segment,
     wanted: &'s Wanted,
     window: &'s Window,
     places: Vec<Places>,
     place: u64,
-    /// Records of the chunk that was read last, and the place of its first.
+    /// The records of the chunk that was read last, and the place of its first record.
     chunk: (u64, Vec<Record>),
 }
 
@@ -286,7 +286,7 @@ impl<'s> Matches<'s> {
         Ok(Matches { segment, wanted, window, places, place, chunk: (0, Vec::new()) })
     }
 
-    /// The next; after none it is not to be asked again.
+    /// The next match; must not be called again after it has returned none.
     fn next(&mut self, rows: &dyn Snapshot) -> Result<Option<Match>, StoreError> {
         loop {
             let (agreed, goes_on) = (self.agreed(rows)?, self.segment.next_that_goes_on(self.place));
@@ -302,7 +302,7 @@ impl<'s> Matches<'s> {
         }
     }
 
-    /// The first place from `place` on that every term has (Hwang, Lin 1972: each in turn leaps to where another is).
+    /// The first place, from `place` on, that every term has (Hwang, Lin 1972: each in turn leaps to the place of another).
     fn agreed(&mut self, rows: &dyn Snapshot) -> Result<Option<u64>, StoreError> {
         let mut place = self.place;
         let mut agree = 0;
@@ -320,7 +320,7 @@ impl<'s> Matches<'s> {
         Ok((place < self.segment.entry.traces).then_some(place))
     }
 
-    /// The record at a place; places that are asked for never fall.
+    /// The record at a place; later calls must not ask for earlier places.
     fn record(&mut self, rows: &dyn Snapshot, place: u64) -> Result<Option<Record>, StoreError> {
         let (first, records) = &self.chunk;
         if place >= first + records.len() as u64 {
@@ -346,7 +346,7 @@ struct Places {
 }
 
 impl Places {
-    /// The first at or after a place; places that are asked for never fall.
+    /// The first place at or after `place`; later calls must not ask for earlier places.
     fn from(
         &mut self,
         rows: &dyn Snapshot,

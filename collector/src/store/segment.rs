@@ -1,7 +1,7 @@
-//! Segments: parts of the index on disk, which never change. What they hold, latest trace first:
+//! Segments: parts of the index on disk, which never change. Their columns, with the latest trace first:
 //!
 //! ```text
-//! column   a chunk of it
+//! column   content of a chunk
 //! Traces   (!time:delta low:u64 high:u64 longest count (block:delta offset length)*)*   each trace at its place
 //! ById     (low:u64 high place)*                                      in the order of low, high
 //! Terms    (term:u64 count place:delta*)*                             in the order of term, place
@@ -10,12 +10,12 @@
 //!          then (place:delta)* of the traces that go on with an earlier segment
 //! ```
 //!
-//! Of a trace that goes on the time and the longest span are those of all its pieces, also of those that earlier segments
-//! know; parts and terms are those of its pieces here.
+//! For a trace that goes on with an earlier segment, the time and the longest span cover all its pieces, including those in
+//! earlier segments; parts and terms cover only its pieces here.
 //!
-//! A number without a size is a varint; a delta is the difference to the one before it in the chunk (times fall, so that
-//! theirs is how much; a block's is to the one before it of its trace). Fences and filter are in memory while the segment
-//! is in use, so that each look reads one chunk.
+//! A number without a size is a varint. A delta is the difference to the number before it in the chunk. Times fall, so their
+//! delta is how much they fall; the delta of a block is to the block before it of the same trace. Fences and filter are in memory
+//! while the segment is in use, so each lookup reads one chunk.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -30,16 +30,16 @@ use super::shared::SharedLows;
 use super::{Beat, StoreError, go_on, varint};
 use crate::model::TraceId;
 
-/// Where the chunks of a segment begin, and which of its traces an earlier one knows too.
+/// Where the chunks of a segment begin, and which of its traces go on with an earlier segment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fences {
     /// Place and time of the first trace.
     pub(super) traces: Vec<(u64, u64)>,
-    /// The id of the first trace: its low 64 bits, then the high ones. Before format 5 those were 0 whatever they are.
+    /// The id of the first trace: its low 64 bits, then the high ones. Before format 5 the high ones were always written as 0.
     pub(super) ids: Vec<(u64, u64)>,
     /// The first term, and its first place.
     pub(super) terms: Vec<(u64, u64)>,
-    /// The places of traces that go on with an earlier segment, in order. Before format 6 there were none.
+    /// The places of traces that go on with an earlier segment, in order. Before format 6 there were no such traces.
     pub(super) goes_on: Vec<u64>,
 }
 
@@ -69,13 +69,14 @@ impl Fences {
         bytes.is_empty().then_some(fences)
     }
 
-    /// The chunks of ids that may have some with these low 64 bits.
+    /// The chunks of `ById` that may have ids with these low 64 bits.
     fn with_low(&self, low: u64) -> Range<usize> {
         let first = self.ids.partition_point(|&(first, _)| first < low);
         first.saturating_sub(1)..self.ids.partition_point(|&(first, _)| first <= low)
     }
 
-    /// The chunks that may have an id: one, however many share its low 64 bits, unless it is not known where those begin.
+    /// The chunks of `ById` that may have this id. It is one chunk, however many ids share the low 64 bits, unless the fences do
+    /// not show where these ids begin.
     fn with_id(&self, id: TraceId) -> Range<usize> {
         let end = self.ids.partition_point(|&first| first <= (id.low(), id.high()));
         let known = self.ids[..end].last().is_none_or(|&first| first != (id.low(), 0));
@@ -83,7 +84,7 @@ impl Fences {
         begin..end
     }
 
-    /// Whether they can be those of so many traces: whoever looks between them relies on their order.
+    /// Whether these can be the fences of so many traces; lookups rely on their order.
     fn are_of(&self, traces: u64) -> bool {
         let by_first = |fences: &[(u64, u64)]| fences.is_sorted_by_key(|&(first, _)| first);
         let places_exist = self.traces.last().is_none_or(|&(place, _)| place < traces);
@@ -108,7 +109,7 @@ pub(super) struct Record {
     pub(super) version: Version,
 }
 
-/// Appends a record to a chunk. `before` is the time of the record before it there.
+/// Appends a record to a chunk. `before` is the time of the record before it in the chunk.
 pub(super) fn put_record(record: &Record, before: Option<u64>, bytes: &mut Vec<u8>) {
     let Version { time_us, longest_us, parts, .. } = &record.version;
     varint::put(before.map_or(*time_us, |before| before.wrapping_sub(*time_us)), bytes);
@@ -159,7 +160,7 @@ fn take_record(before: Option<u64>, bytes: &mut &[u8]) -> Option<Record> {
 }
 
 impl Segment {
-    /// Reads what stays in memory of a segment.
+    /// Opens a segment: reads the fences and the filter, which stay in memory.
     pub(super) fn open(rows: &dyn Snapshot, entry: Entry) -> Result<Segment, StoreError> {
         let fences = Fences::decode(&chunks::read_whole(rows, entry.id, Column::Fences)?);
         let fences = fences.filter(|fences| fences.are_of(entry.traces));
@@ -196,7 +197,7 @@ impl Segment {
         Ok(records)
     }
 
-    /// The traces that have these low 64 bits.
+    /// The records of the traces with these low 64 bits.
     pub(super) fn with_low(&self, rows: &dyn Snapshot, low: u64) -> Result<Vec<Record>, StoreError> {
         let places = self.places(rows, low, self.fences.with_low(low))?;
         let found = places.into_iter().map(|(high, place)| {
@@ -206,7 +207,7 @@ impl Segment {
         found.collect()
     }
 
-    /// The record of a trace at a place. What is there of another one is not believed.
+    /// The record of a trace at a place. If another trace is there, the segment is damaged.
     fn record(&self, rows: &dyn Snapshot, id: TraceId, place: u64) -> Result<Record, StoreError> {
         let chunk = self.fences.traces.partition_point(|&(first, _)| first <= place).checked_sub(1);
         let chunk = chunk.ok_or_else(|| self.damaged(Column::Fences))?;
@@ -246,12 +247,13 @@ impl Segment {
         self.fences.goes_on.binary_search(&place).is_ok()
     }
 
-    /// What goes on with a trace comes after it, because no segment knows of blocks that are still to come.
+    /// Whether a record can be in this segment: none has a block after the segment's last one. So a trace that goes on in a later
+    /// part of the index always has later blocks there.
     fn may_hold(&self, record: &Record) -> bool {
         record.version.last_block() <= self.entry.last_block
     }
 
-    /// The one trace of this id.
+    /// What the segment knows of a trace.
     pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
         let place = self.place(rows, id)?;
         place.map(|place| self.record(rows, id, place).map(|record| record.version)).transpose()
@@ -277,7 +279,7 @@ impl Segment {
         Ok(())
     }
 
-    /// For each trace with these low 64 bits in some chunks the high ones, and its place.
+    /// For each trace in these chunks that has these low 64 bits, its high bits and its place.
     fn places(
         &self,
         rows: &dyn Snapshot,
@@ -304,7 +306,7 @@ impl Segment {
         Ok(places)
     }
 
-    /// The first place from one on of a trace that goes on with an earlier segment.
+    /// The first place, from `place` on, of a trace that goes on with an earlier segment.
     pub(super) fn next_that_goes_on(&self, place: u64) -> Option<u64> {
         self.fences.goes_on.get(self.fences.goes_on.partition_point(|&before| before < place)).copied()
     }
@@ -335,17 +337,17 @@ impl Segment {
             };
             take_run(&mut rest, put).ok_or_else(|| self.damaged(Column::Terms))?;
         }
-        // A search that was led back would never end.
+        // If places went back, a search might never end.
         if places.is_sorted() { Ok(places) } else { Err(self.damaged(Column::Terms)) }
     }
 
-    /// The chunk that holds a term at a place, if any does.
+    /// The chunk that has a term at a place, if any chunk has it.
     pub(super) fn chunk_with(&self, term: u64, place: u64) -> usize {
         self.fences.terms.partition_point(|&fence| fence <= (term, place)).saturating_sub(1)
     }
 }
 
-/// The terms of a segment, one after the other, each with some of its places: those that stand together in a chunk.
+/// The terms of a segment, one after the other. A term comes once for each chunk that has it, with its places in that chunk.
 pub(super) struct Runs<'s> {
     segment: &'s Segment,
     rows: &'s dyn Snapshot,
@@ -354,7 +356,7 @@ pub(super) struct Runs<'s> {
     at: usize,
     /// The term that was read last; none before the first and after the last.
     pub(super) term: Option<u64>,
-    /// Its places, in order.
+    /// The places of that term in the chunk, in order.
     pub(super) places: Vec<u64>,
 }
 
@@ -409,7 +411,7 @@ fn put_places(places: &[u64], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Passes a term with each of its places; returns it.
+/// Reads a term, and calls `put` with it and each of its places; returns the term.
 fn take_run(bytes: &mut &[u8], mut put: impl FnMut(u64, u64)) -> Option<u64> {
     let term = varint::take_u64(bytes)?;
     take_places(bytes, |place| put(term, place))?;

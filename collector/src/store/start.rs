@@ -1,5 +1,5 @@
-//! Opening a store: the index is what its segments say, and what the blocks say that came after them. An index that cannot
-//! be read, or is of a file that was found damaged, is made anew from all blocks.
+//! Opens a store: the index consists of its segments, and of what the blocks after them contain. An index that cannot be read, or
+//! that belongs to a file that was found damaged, is rebuilt from all blocks.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -18,8 +18,7 @@ use crate::model::TraceId;
 /// Blocks that are indexed at a time.
 const BLOCKS_AT_ONCE: usize = 32;
 
-/// The index as the rows of an engine have it; none that was found damaged is believed. Its heads are full with so many
-/// pieces.
+/// Reads the index from the rows of an engine; an index that was found damaged is discarded. A head is full after so many pieces.
 pub(super) fn open_index<E: Engine>(engine: &E, full: u64) -> Result<Index, StoreError> {
     let opened = if engine.was_suspect() { None } else { read_index(&*engine.read()?)? };
     let (manifest, segments) = match opened {
@@ -34,10 +33,10 @@ pub(super) fn open_index<E: Engine>(engine: &E, full: u64) -> Result<Index, Stor
     Ok(Index::new(manifest, segments, full))
 }
 
-/// The segments in use, and what says so.
+/// The manifest, and the segments that it names.
 type Opened = (Manifest, Vec<Arc<Segment>>);
 
-/// None if it cannot be read.
+/// Reads the manifest and opens its segments; none if they are damaged.
 fn read_index(rows: &dyn Snapshot) -> Result<Option<Opened>, StoreError> {
     let opened = Manifest::read(rows).and_then(|manifest| {
         let open = |entry: &_| Segment::open(rows, *entry).map(Arc::new);
@@ -54,7 +53,7 @@ fn read_index(rows: &dyn Snapshot) -> Result<Option<Opened>, StoreError> {
     }
 }
 
-/// Removes the rows of segments that were not finished, or not removed to the end.
+/// Removes the rows of segments whose writing or removal was not finished.
 fn remove_unknown<E: Engine>(engine: &E, manifest: &Manifest) -> Result<(), StoreError> {
     let known: HashSet<u64> = manifest.segments.iter().map(|entry| entry.id).collect();
     let mut from = Some(0);
@@ -75,7 +74,7 @@ fn remove_unknown<E: Engine>(engine: &E, manifest: &Manifest) -> Result<(), Stor
 }
 
 impl<E: Engine> TraceStore<E> {
-    /// Indexes the blocks that are not indexed, and takes in what retention has passed.
+    /// Indexes the blocks that are not indexed yet, and notes how far retention has got.
     pub(super) fn replay(&self) -> Result<(), StoreError> {
         let indexed = self.index.end();
         let numbers = block_numbers(&*self.engine.read()?, indexed)?;
@@ -149,13 +148,13 @@ impl<E: Engine> TraceStore<E> {
 
     fn first_growth(&self, rows: &dyn Snapshot, view: &View, id: TraceId) -> Result<Growth, StoreError> {
         if self.index.grows(id) {
-            // What a head knows of a trace that has left is no part of one that came under the same id after that.
+            // An expired trace in a head is not part of a trace that came later with the same id.
             let has_left = view.last_block(rows, id)?.is_some_and(|last| last < view.passed);
             let rest = if has_left { Rest::Nowhere } else { Rest::Here };
             return Ok(Growth { rest, ..Growth::default() });
         }
-        // Retention may have passed all that the segments know of a trace which goes on in these blocks. If nothing is left
-        // of that, the trace had left before it came again.
+        // Retention may have passed everything that the segments know of a trace that goes on in these blocks. If none of that is
+        // left, the trace had expired before it came again.
         let stored = match view.find_any(rows, id)? {
             None => None,
             Some(version) => Some(stored(rows, id, &version, self.engine.damage(), TO_THE_END)?),
@@ -167,8 +166,8 @@ impl<E: Engine> TraceStore<E> {
     }
 }
 
-/// What a start cannot write, because its disk is full or fails, is written later, or by the next start: pieces are found
-/// without.
+/// Ignores that a start could not write because its disk is full or fails: it is written later, or by the next start. Pieces are
+/// found without it.
 fn put_off(done: Result<(), StoreError>) -> Result<(), StoreError> {
     match done {
         Err(error @ (StoreError::Engine(_) | StoreError::Full | StoreError::Closed)) => {
@@ -179,7 +178,7 @@ fn put_off(done: Result<(), StoreError>) -> Result<(), StoreError> {
     }
 }
 
-/// What lies side by side is one part.
+/// Adds a part; adjacent parts become one.
 fn add_part(parts: &mut Vec<Part>, part: Part) {
     match parts.last_mut() {
         Some(last) if last.block == part.block && last.offset + last.length == part.offset => {
@@ -189,7 +188,7 @@ fn add_part(parts: &mut Vec<Part>, part: Part) {
     }
 }
 
-/// The blocks from a number on, in order: first those that retention has passed.
+/// The numbers of the blocks from `from` on, in order: first those that retention has passed.
 fn block_numbers(rows: &dyn Snapshot, from: u64) -> Result<Vec<u64>, StoreError> {
     let mut numbers = Vec::new();
     for first in [keys::kept(from), keys::block(from)] {

@@ -1,8 +1,8 @@
-//! From pieces as they arrived to the spans of a Zipkin-shaped answer.
+//! Makes the spans of a Zipkin-shaped answer from pieces as they arrived.
 //!
 //! A span may arrive in pieces: one annotation at a time from classic BlkKin, one piece from each side of a call, a
 //! late rest after a pause, and any of them twice. Zipkin converts each v1 piece alone, so a lone `sr` and a lone `ss`
-//! never meet there. Here all v1 pieces of one span id are put together first, but for those that contradict each other. The
+//! never meet there. Here all v1 pieces of one span id are joined first, except those that contradict each other. The
 //! order of arrival does not matter.
 
 mod apart;
@@ -17,24 +17,24 @@ use crate::convert::{Texts, has_call_mark, is_plain_key, is_plain_value, service
 use crate::model::{Span, SpanId, lower_name};
 use crate::store::{Pieces, Stored};
 
-/// What arrived: a span or a part of one.
+/// A span as it arrived, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// By Scribe, or by the older HTTP route.
+    /// A v1 span, which came by Scribe or by the v1 HTTP route.
     V1(V1Span),
-    /// By the newer HTTP route. It is a whole span, [normalized](Span::normalized): Zipkin answers these as they came.
+    /// A v2 span, which came by the v2 HTTP route. It is a whole span, [normalized](Span::normalized): Zipkin answers such spans
+    /// as they came.
     V2(Span),
 }
 
-/// Puts the pieces of one trace together, in the order in which each span was first seen. What is the same twice is
-/// there once.
+/// Joins the pieces of one trace to spans, in the order in which each span was first seen. Equal spans become one.
 pub fn assemble(pieces: Vec<Piece>) -> Vec<Span> {
     let mut assembly = Assembly::default();
     pieces.into_iter().for_each(|piece| assembly.add(piece));
     without_repeats(assembly.finish())
 }
 
-/// The same from what is in the store. Of spans that came in one piece texts that are not wanted are left out.
+/// The same for stored pieces. For spans that came in one piece, texts that are not wanted are left out.
 pub fn assemble_stored(pieces: &Pieces, texts: Texts<'_>) -> Vec<Span> {
     let split = pieces.split_spans();
     let mut assembly = Assembly::default();
@@ -46,7 +46,7 @@ pub fn assemble_stored(pieces: &Pieces, texts: Texts<'_>) -> Vec<Span> {
         }
     }
     let spans = assembly.finish();
-    // The sides of one piece differ.
+    // If each span came in one piece, none can be equal: the two sides that one piece may yield differ.
     if split.is_empty() { spans } else { without_repeats(spans) }
 }
 
@@ -62,25 +62,25 @@ fn convert_whole(piece: Stored<'_>, texts: Texts<'_>) -> Vec<Span> {
     }
 }
 
-/// Pieces of one trace, put together one by one.
+/// The pieces of one trace, which are added one by one.
 #[derive(Default)]
 struct Assembly {
-    /// What came whole.
+    /// Spans that came whole.
     spans: Vec<Span>,
-    /// What came in pieces, in the order of the first of each.
+    /// Spans that came in pieces, in the order of their first pieces.
     split: Vec<Split>,
     split_of: HashMap<(i64, i64, i64), usize>,
 }
 
 /// The pieces of one v1 span.
 struct Split {
-    /// How many whole spans came before the first.
+    /// How many whole spans came before its first piece.
     place: usize,
     pieces: Vec<V1Span>,
 }
 
 impl Assembly {
-    /// Takes the next piece.
+    /// Adds the next piece.
     fn add(&mut self, piece: Piece) {
         match piece {
             Piece::V2(span) => self.spans.push(span),
@@ -112,15 +112,15 @@ impl Assembly {
     }
 }
 
-/// Only spans of one id can be the same; most ids have one span, which need not be looked at. One that was read here and is
-/// sent again as it was read has lost its nanoseconds and marks: of those that are the same the one that knows most stays,
-/// at the place of the first.
+/// Drops spans that are equal to earlier ones. Only spans of one id can be equal, and most ids have one span, which need not be
+/// compared. A span that was read from here as JSON and sent again has lost its nanoseconds and marks. So of equal spans, the one
+/// with the most of these stays, at the place of the first.
 fn without_repeats(mut spans: Vec<Span>) -> Vec<Span> {
     let mut of_id: HashMap<SpanId, usize> = HashMap::with_capacity(spans.len());
     for span in &spans {
         *of_id.entry(span.id).or_default() += 1;
     }
-    // By the hash of what Zipkin's JSON tells of a span: copies of all would take as much as the spans.
+    // Places by the hash of the span as Zipkin's JSON shows it: copies of all spans would take as much memory as the spans.
     let (hashes, mut places) = (RandomState::new(), HashMap::new());
     let mut kept = 0;
     for at in 0..spans.len() {
@@ -148,7 +148,7 @@ fn without_repeats(mut spans: Vec<Span>) -> Vec<Span> {
     spans
 }
 
-/// How much a span knows of which Zipkin's JSON does not tell.
+/// How much a span has that Zipkin's JSON does not show.
 fn beyond_json(span: &Span) -> usize {
     let nanos = span.annotations.iter().filter(|annotation| annotation.nanos != 0).count();
     nanos + usize::from(span.marks.begin.is_some()) + usize::from(span.marks.end.is_some())
@@ -165,7 +165,7 @@ fn convert_pieces(pieces: Vec<V1Span>) -> Vec<Span> {
     apart::in_groups(pieces).into_iter().flat_map(convert_joined).collect()
 }
 
-/// Converts pieces that are of one span, the earliest first.
+/// Converts the pieces of one span, given with the earliest first.
 fn convert_joined(pieces: Vec<V1Span>) -> Vec<Span> {
     if let [piece] = pieces.as_slice() {
         return v1_to_v2(piece);
@@ -186,7 +186,7 @@ fn convert_joined(pieces: Vec<V1Span>) -> Vec<Span> {
     spans
 }
 
-/// Drops what came before: whole pieces that are equal, and annotations with the same source and position.
+/// Drops repetitions: pieces that are equal, and annotations with the same source and position.
 fn once_each(mut pieces: Vec<V1Span>) -> Vec<V1Span> {
     if pieces.len() > 1 {
         let mut whole = HashSet::new();
@@ -204,14 +204,14 @@ fn once_each(mut pieces: Vec<V1Span>) -> Vec<V1Span> {
     pieces
 }
 
-/// When a piece began; one without any time sorts last.
+/// When a piece began; a piece without any time sorts last.
 fn first_moment(piece: &V1Span) -> i64 {
     let moments = piece.annotations.iter().map(|annotation| annotation.timestamp).chain(piece.timestamp);
     moments.filter(|&moment| moment != 0).min().unwrap_or(i64::MAX)
 }
 
-/// What has no host in a piece belongs to the piece's own side, not to the first side of the joined span. A core
-/// annotation without host stays without: it does not count.
+/// Gives annotations and tags without a host the host of their piece; otherwise they would count for the first side of the joined
+/// span. A core annotation without a host gets none: it does not count.
 fn fill_hosts(piece: &mut V1Span) {
     let Some(home) = home_of(piece).cloned() else { return };
     for annotation in &mut piece.annotations {
@@ -235,7 +235,7 @@ fn home_of(piece: &V1Span) -> Option<&Endpoint> {
         .find(|&host| service_of(Some(host)).is_some())
 }
 
-/// Each side may name the span in its own way.
+/// The name of the span by service: each side may name it in its own way.
 fn names_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, String> {
     let mut names = HashMap::new();
     for piece in pieces {
@@ -255,7 +255,7 @@ fn has_mark(piece: &V1Span) -> bool {
     marks.any(|mark| service_of(mark.host.as_ref()).is_some())
 }
 
-/// The time that each service gave its own, local part of the span: a v1 span has room for that of one of them only.
+/// The time of each service's own, local part of the span; a v1 span has room for only one such time.
 fn times_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, Time> {
     let mut parts: HashMap<Option<String>, Vec<&V1Span>> = HashMap::new();
     for piece in pieces.iter().filter(|piece| !has_mark(piece)) {
@@ -266,8 +266,8 @@ fn times_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, Time> {
     parts.into_iter().map(|(service, part)| (service, join_times(part.into_iter()))).collect()
 }
 
-/// One span of all pieces, the earliest first. Its time is the client's where there is one, as in Zipkin, and else that of
-/// another side of the call or message: only where there is none it is that of local parts.
+/// Joins pieces, given with the earliest first, to one span. Its time is the client's if there is a client, as in Zipkin; else
+/// that of another side of the call or message; and only without such a side that of local parts.
 fn join(pieces: Vec<V1Span>) -> V1Span {
     let tellers = [has_call_mark, has_mark].into_iter().find(|tells| pieces.iter().any(tells));
     let (timestamp, duration) =
@@ -289,7 +289,7 @@ fn join(pieces: Vec<V1Span>) -> V1Span {
     joined
 }
 
-/// What has a place tells of which segment, as its piece no more does when it is joined with others.
+/// Gives each annotation and tag its piece's ring segment as its own, because the piece's is lost when pieces are joined.
 fn keep_source(piece: &mut V1Span) {
     let events = piece.annotations.iter_mut().map(|annotation| &mut annotation.source);
     let tags = piece.binary_annotations.iter_mut().map(|annotation| &mut annotation.source);

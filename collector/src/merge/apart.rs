@@ -1,9 +1,10 @@
-//! Which v1 pieces of one span id are of spans apart.
+//! Decides which v1 pieces of one span id belong to different spans.
 //!
-//! Who passes a span's id on without making a child of it has others use it for calls of their own: two servers that one
-//! client asked, or both ends of a call within one service. Zipkin converts each piece alone. So pieces that know a side of
-//! a call from its begin to its end, and contradict each other, are not joined: the same side at another place or time, or
-//! both sides of one service, whose name and tags would be those of one of them.
+//! A program that passes on a span's id without making a child span makes others use the id for calls of their own: two servers
+//! that one client asked, or both ends of a call within one service. Zipkin converts each piece alone. So pieces that know a
+//! side of a call from beginning to end, and contradict each other, are not joined. They contradict each other if they have the
+//! same side at different places or times, or both sides in one service; one joined span would have the name and tags of only
+//! one of these.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +13,7 @@ use blkin_thrift::{Endpoint, Span as V1Span};
 use super::{first_moment, home_of};
 use crate::convert::service_of;
 
-/// A side of a call from its begin to its end.
+/// A side of a call from its beginning to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Side {
     is_client: bool,
@@ -42,12 +43,13 @@ fn sides_of(piece: &V1Span) -> Vec<Side> {
     [side(true, "cs", "cr"), side(false, "sr", "ss")].into_iter().flatten().collect()
 }
 
-/// The pieces of each span, the earliest first. The first span is a call of which both sides may be known; what contradicts it
-/// stands alone, but for what comes from the same host, or else the same service, and knows no side whole.
+/// Groups the pieces by span, the earliest first. The first group is a call, of which both sides may be known. A piece that
+/// contradicts it begins a group of its own. Pieces that know no side whole join the group of the same host, or else of the same
+/// service, or else the first.
 pub(super) fn in_groups(pieces: Vec<V1Span>) -> Vec<Vec<V1Span>> {
     let mut groups: Vec<Vec<V1Span>> = Vec::new();
     let mut group_of: HashMap<Side, usize> = HashMap::new();
-    // Each once: very many pieces may tell the same ones.
+    // A set, because very many pieces may have the same sides.
     let mut call: HashSet<Side> = HashSet::new();
     let mut rest = Vec::new();
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! Merging v2 spans that were sent in pieces (Zipkin's `Trace.merge`), as the tree and the links need it.
+//! Merges v2 spans that were sent in pieces, for the tree and the links (Zipkin's `Trace.merge`).
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -34,7 +34,7 @@ fn longest_id(spans: &[Span]) -> Option<TraceId> {
     spans.iter().map(|span| span.trace_id).find(|id| id.is_long())
 }
 
-/// Takes in the pieces of the same span that come next.
+/// Merges the following pieces of the same span into `span`.
 fn absorb_pieces(span: &mut Span, rest: &mut Peekable<IntoIter<Span>>) {
     let mut endpoint = span.local_endpoint.clone().unwrap_or_default();
     while let Some(next) = rest.next_if(|next| same_span(span, &endpoint, next)) {
@@ -49,7 +49,7 @@ fn same_span(span: &Span, endpoint: &Endpoint, next: &Span) -> bool {
         && next.local_endpoint.as_ref().is_none_or(|other| endpoint.agrees_with(other))
 }
 
-/// The first piece that knows something wins; annotations add up; of a tag the later value counts.
+/// Merges a piece. The first piece that has a member wins; annotations add up; for a tag, the later value counts.
 fn absorb(span: &mut Span, next: Span) {
     span.parent_id = span.parent_id.or(next.parent_id);
     span.kind = span.kind.or(next.kind);
@@ -71,14 +71,14 @@ fn absorb_endpoint(endpoint: &mut Option<Endpoint>, next: Option<Endpoint>) {
     }
 }
 
-/// What the first piece of a span knew, which decides what the span adopts.
+/// What the first piece of a span had, which decides what the span adopts from the one before.
 struct FirstPiece {
     kind: Option<Kind>,
     has_parent: bool,
 }
 
 impl FirstPiece {
-    /// Not every tracer marks a server that shares its client's id, or gives it the client's parent.
+    /// Completes a server span: not every tracer marks a server that shares its client's id, or gives it the client's parent.
     fn adopt_from(&self, last: &Span, span: &mut Span) {
         if last.kind == Some(Kind::Client) && self.kind == Some(Kind::Server) {
             span.shared = true;
@@ -101,7 +101,7 @@ fn cleanup_order(left: &Span, right: &Span) -> Ordering {
         .then_with(|| endpoint_order(left.local_endpoint.as_ref(), right.local_endpoint.as_ref()))
 }
 
-/// Spans without endpoint come first, so that the first one of the same id takes them in.
+/// Spans without an endpoint come first, so that they are merged into the first span with the same id.
 fn endpoint_order(left: Option<&Endpoint>, right: Option<&Endpoint>) -> Ordering {
     let (Some(left), Some(right)) = (left, right) else { return left.is_some().cmp(&right.is_some()) };
     none_last(&left.service_name, &right.service_name)

@@ -18,7 +18,7 @@ pub struct DependencyLink {
     pub parent: String,
     /// The called service.
     pub child: String,
-    /// How many calls.
+    /// How many calls there were.
     pub call_count: u64,
     /// How many of them failed.
     #[serde(skip_serializing_if = "is_zero")]
@@ -29,14 +29,14 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Links added up, in little memory, in the order in which they were first seen.
+/// Links that were added up, in little memory, in the order in which they were first seen.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Links {
     names: Box<[Box<str>]>,
     calls: Box<[Calls]>,
 }
 
-/// Calls from one service to another, by the places of their names.
+/// Calls from one service to another; `parent` and `child` are places in the list of names.
 #[derive(Debug, PartialEq, Eq)]
 struct Calls {
     parent: u32,
@@ -46,7 +46,7 @@ struct Calls {
 }
 
 impl Links {
-    /// About how many bytes of memory it takes.
+    /// About how many bytes of memory they take.
     pub fn bytes(&self) -> usize {
         let of_name = |name: &str| size_of::<Box<str>>() + name.len();
         let names: usize = self.names.iter().map(|name| of_name(name)).sum();
@@ -60,15 +60,15 @@ pub struct Linker {
     names: Vec<Box<str>>,
     by_name: HashMap<Box<str>, u32>,
     calls: Vec<Calls>,
-    /// By the places of both names.
+    /// The places in `calls`, by the places of both names.
     places: HashMap<(u32, u32), usize, RandomState>,
 }
 
-/// The key of the tag that says of a span that it failed.
+/// The key of the tag that says that a span failed.
 const FAILED: &str = "error";
 
 impl Linker {
-    /// What links need to know of the texts of spans.
+    /// The texts of spans that links need.
     pub const TEXTS: Texts<'static> = Texts::Only(&[FAILED]);
 
     /// Counts the links of one trace.
@@ -79,7 +79,7 @@ impl Linker {
         }
     }
 
-    /// Counts what was added up before.
+    /// Adds links that were added up before.
     pub fn add_links(&mut self, links: &Links) {
         let names = Vec::from_iter(links.names.iter().map(|name| self.name(name)));
         for Calls { parent, child, count, errors } in &links.calls {
@@ -88,7 +88,7 @@ impl Linker {
         }
     }
 
-    /// What was added up so far, for another to count it.
+    /// The links added up so far, for another linker to add.
     pub fn into_sum(self) -> Links {
         Links { names: self.names.into(), calls: self.calls.into() }
     }
@@ -106,7 +106,7 @@ impl Linker {
     }
 
     fn add_span(&mut self, tree: &Tree, span: &Span, node: &Node) {
-        // The server's name is better than the one that its client has for it.
+        // The server's own name is better than the name that its client has for it.
         if span.kind == Some(Kind::Client) && node.has_children() {
             return;
         }
@@ -118,7 +118,7 @@ impl Linker {
             Some(Kind::Client) => self.add_call(tree, span, node, (local, remote), false),
             Some(Kind::Server) if std::ptr::eq(node, tree.root()) && remote.is_none() => {}
             Some(Kind::Server) => self.add_call(tree, span, node, (remote, local), true),
-            // Both sides are known: somebody called.
+            // Both sides are known, so it is a call.
             None if local.is_some() && remote.is_some() => {
                 self.add_call(tree, span, node, (local, remote), false);
             }
@@ -138,7 +138,7 @@ impl Linker {
         if let Some((caller, name)) =
             tree.caller(node).and_then(|caller| Some((caller, caller.local_service()?)))
         {
-            // Some name the server in the client's own endpoint: the call to that "client" was not seen itself.
+            // Some tracers put the server's name into the client's own endpoint; the call to that "client" has no span.
             if let Some(local) = span.local_service().filter(|&local| !is_server && local != name) {
                 self.add(name, local, false);
             }

@@ -1,4 +1,4 @@
-//! What a trace means as a whole: spans that belong together, who caused whom, which service called which.
+//! A trace as a whole: which pieces belong together, which span caused which, which service called which.
 
 mod cleanup;
 mod links;

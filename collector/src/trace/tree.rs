@@ -1,8 +1,8 @@
-//! Who caused whom (Zipkin's `SpanNode`).
+//! Which span caused which (Zipkin's `SpanNode`).
 //!
-//! A client and its server may share one id, and several servers may answer one client. So a shared span is known by
-//! id and endpoint, its parent is the span of the same id; any other span prefers, of the spans with its parent's id,
-//! the shared one at its own endpoint.
+//! A client and its server may share one id, and several servers may answer one client. So a shared span is identified by
+//! id and endpoint, and its parent is the span with the same id. Any other span prefers, among the spans with its parent's
+//! id, the shared one at its own endpoint.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::model::{Endpoint, Span, SpanId};
 
 use super::cleanup::merge_for_reading;
 
-/// The spans of a trace as a tree. The root holds no span if the trace has lost its own.
+/// The spans of a trace as a tree. The root node has no span if the trace's root span is missing.
 #[derive(Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
@@ -27,12 +27,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// The span; none in a root that stands for a lost one.
+    /// The span; none in a root that stands for a missing span.
     pub fn span(&self) -> Option<&Span> {
         self.span.as_ref()
     }
 
-    /// Whether anything was caused by this span.
+    /// Whether this span caused others.
     pub fn has_children(&self) -> bool {
         !self.children.is_empty()
     }
@@ -55,13 +55,13 @@ impl Key {
     }
 }
 
-/// Endpoints of shared spans, which few traces have, have numbers.
+/// The number of an endpoint of a shared span; few traces have such spans.
 type EndpointNumber = usize;
 
 const ROOT: usize = 0;
 
 impl Tree {
-    /// Builds the tree of the spans of one trace. Of spans that no rule can tell apart, the last one has the place.
+    /// Builds the tree of the spans of one trace. If no rule can tell spans apart, the last of them gets the place.
     pub fn build(spans: Vec<Span>) -> Tree {
         let spans = merge_for_reading(spans);
         let mut places = Places::of(spans.len());
@@ -94,7 +94,7 @@ impl Tree {
         node.children.iter().map(|&child| &self.nodes[child])
     }
 
-    /// The nearest span above a node that has a kind: whoever called.
+    /// The nearest span above a node that has a kind, which is the caller.
     pub fn caller(&self, node: &Node) -> Option<&Span> {
         self.nodes[node.caller?].span()
     }
@@ -110,7 +110,8 @@ impl Tree {
         .filter_map(|node| Some((node.span()?, node)))
     }
 
-    /// Level by level, so that a span far below its caller need not look for it past all that lies between.
+    /// Finds the caller of each span, level by level, so that a span far below its caller need not search through all levels
+    /// between.
     fn find_callers(&mut self) {
         let mut queue = VecDeque::from([ROOT]);
         while let Some(parent) = queue.pop_front() {
@@ -133,18 +134,18 @@ impl Tree {
     }
 }
 
-/// Which key each span's parent has, in the order in which the spans came, and which node each key leads to.
+/// The key of each span's parent, in the order in which the spans came, and the node of each key.
 #[derive(Debug)]
 struct Places {
     parents: Vec<(Key, Option<Key>)>,
     row_of_key: HashMap<Key, usize, RandomState>,
     node_of_key: HashMap<Key, usize, RandomState>,
-    /// Of spans that are shared; that none is known has a number, too.
+    /// The endpoints of shared spans with their numbers; an unknown endpoint has a number too.
     endpoints: HashMap<Option<Endpoint>, EndpointNumber>,
 }
 
 impl Places {
-    /// For so many spans.
+    /// Empty places with room for so many spans.
     fn of(spans: usize) -> Places {
         Places {
             parents: Vec::with_capacity(spans),
@@ -176,7 +177,7 @@ impl Places {
         }
     }
 
-    /// Makes the first span without a parent the root, and a node of any other.
+    /// Makes the first span without a parent the root, and any other span a node.
     fn put(&mut self, span: Span, nodes: &mut Vec<Node>) {
         let is_root = !span.shared && span.parent_id.is_none() && nodes[ROOT].span.is_none();
         if is_root {
@@ -188,14 +189,14 @@ impl Places {
         let key = self.key_of(&span);
         self.node_of_key.insert(key, nodes.len());
         if span.shared {
-            // Work inside of the server may not know the server's endpoint.
+            // Spans of work inside the server may not know the server's endpoint.
             let nowhere = self.shared(span.id, &None);
             self.node_of_key.insert(nowhere, nodes.len());
         }
         nodes.push(Node { span: Some(span), ..Node::default() });
     }
 
-    /// Work inside of a server whose span is shared belongs under the server, not under the client of the same id.
+    /// If a server's span is shared, work inside the server belongs under the server, not under the client with the same id.
     fn prefer_parent_beside(&mut self, span: &Span) {
         let Some(parent) = span.parent_id.filter(|_| !span.shared) else { return };
         let Some(&number) = self.endpoints.get(&span.local_endpoint) else { return };
@@ -205,8 +206,8 @@ impl Places {
         }
     }
 
-    /// Child and parent of every edge. Whoever has lost its parent hangs from the root. Spans that are each other's
-    /// ancestors hang from nothing: nobody reaches them.
+    /// Child and parent of every edge. A span whose parent is missing is a child of the root. Spans that are each other's
+    /// ancestors cannot be reached from the root.
     fn edges(&self) -> impl Iterator<Item = (usize, usize)> {
         self.parents.iter().enumerate().filter_map(|(row, (key, parent))| {
             let live = self.row_of_key.get(key) == Some(&row);

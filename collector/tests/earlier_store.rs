@@ -1,5 +1,5 @@
-//! The file of a store as the collector of format 5 wrote it (088fcfd, by `fill` on a [`Disk`]), with a merged segment, others,
-//! a head and blocks that retention had passed: it answers as a store does that is filled today, and goes on as that does.
+//! Opens the file of a store that a collector of format 5 wrote (088fcfd, by `fill` on a [`Disk`]). It has a merged segment,
+//! other segments, a head, and blocks that retention had passed. It must answer and go on like a store that is filled today.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
 use std::collections::BTreeSet;
@@ -20,10 +20,10 @@ use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Limit
 
 const BEGIN_MS: u64 = 1_700_000_000_000;
 const MINUTE_MS: u64 = 60_000;
-/// Minutes that `fill` takes, and after how many of them the head becomes a segment.
+/// How many minutes `fill` covers, and after how many of them the head becomes a segment.
 const FILLED: u64 = 63;
 const SEGMENT: u64 = 6;
-/// Traces that go on in every minute; what comes once has higher ids.
+/// How many traces go on in every minute; traces that come once have higher ids.
 const LONG: u64 = 4;
 
 fn host(number: u64) -> Option<Endpoint> {
@@ -35,7 +35,7 @@ fn time_us(minute: u64) -> i64 {
     ((BEGIN_MS + minute * MINUTE_MS) * 1000) as i64
 }
 
-/// Of a trace that goes on: each annotation has an identity, and the first of them came a minute before.
+/// A piece of a trace that goes on: each annotation has an identity, and the first of them came a minute before already.
 fn of_long(trace: u64, minute: u64) -> Piece {
     let event = |minute: u64| Annotation {
         timestamp: time_us(minute) + trace as i64,
@@ -64,7 +64,7 @@ fn of_long(trace: u64, minute: u64) -> Piece {
     })
 }
 
-/// Of a trace that came once, as Zipkin's clients send it.
+/// A piece of a trace that comes once, as Zipkin's clients send it.
 fn of_short(trace: u64, minute: u64) -> Piece {
     let json = format!(
         r#"[{{"traceId":"a{trace:016x}","id":"{trace:x}","kind":"CLIENT","name":"write","timestamp":{},"duration":{},
@@ -96,7 +96,7 @@ fn minute<E: Engine>(store: &TraceStore<E>, minute: u64) {
     let long = (1..=LONG).map(|trace| of_long(trace, minute));
     store.commit(&[batch(long), batch(shorts(minute).map(|trace| of_short(trace, minute)))], now_ms).unwrap();
     if minute % 4 == 3 {
-        // What came a minute before is sent again.
+        // The pieces of a minute before are sent again.
         let again = shorts(minute - 1).map(|trace| of_short(trace, minute - 1));
         store.commit(&[batch(again)], now_ms).unwrap();
     }
@@ -114,7 +114,7 @@ fn fill<E: Engine>(store: &TraceStore<E>) {
     (0..FILLED).for_each(|at| minute(store, at));
 }
 
-/// All that a store can be asked.
+/// The answers to everything that a store can be asked.
 #[derive(Debug, PartialEq)]
 struct Answers {
     traces: Vec<(TraceId, Vec<Piece>)>,
@@ -179,7 +179,7 @@ fn earlier() -> tempfile::TempDir {
 }
 
 fn open<E: Engine>(engine: E) -> TraceStore<E> {
-    // Segments are made when this test has them made.
+    // Segments are made only when this test makes them.
     TraceStore::with_small_segments(engine, 1 << 20).unwrap()
 }
 
@@ -195,7 +195,7 @@ fn a_file_of_format_5_answers_as_a_store_of_today_and_goes_on_so() {
     let store = open_earlier();
     assert!(store.index_size().segments > 1);
     assert_eq!(answers(&store, FILLED), expected);
-    // Segments of both formats are merged, what came before goes on, and leaves.
+    // Segments of both formats are merged; traces from before go on, and expire.
     for at in FILLED..3 * FILLED {
         minute(&store, at);
         minute(&today, at);

@@ -1,5 +1,5 @@
-//! The rows of a store are kept under version control, and a decoder that shares no code with ours reads
-//! them. `BLKIN_BLESS=1 cargo test -p blkin-collector --test golden` writes them anew, for a new version only.
+//! The rows of a store are kept under version control, and a decoder that shares no code with the collector reads them.
+//! `BLKIN_BLESS=1 cargo test -p blkin-collector --test golden` writes them again; do that only for a new format version.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
 use std::ops::ControlFlow;
@@ -41,7 +41,7 @@ fn event(position: i64) -> Annotation {
     }
 }
 
-/// A piece as the node's daemon ships it: each annotation has an identity.
+/// A piece as consumerd ships it: each annotation has an identity.
 fn identified(positions: &[i64]) -> Piece {
     let key_value = BinaryAnnotation {
         key: "environment".to_owned(),
@@ -63,7 +63,7 @@ fn identified(positions: &[i64]) -> Piece {
     })
 }
 
-/// A piece of a foreign tracer without parent, in a trace that shares its low 64 bits with another.
+/// A piece from another tracer, without a parent, in a trace that shares its low 64 bits with another.
 fn foreign() -> Piece {
     let plain =
         Annotation { timestamp: NOW_US - 7, value: "sr".to_owned(), host: osd(), ..Annotation::default() };
@@ -110,7 +110,7 @@ fn fill<E: Engine>(store: &TraceStore<E>) {
     let again = batch(Figure::ReceivedHttpV1, vec![identified(&[2, 3 << 40]), foreign()]);
     let late = batch(Figure::ReceivedHttpV2, vec![root()]);
     store.commit(&[again, late], NOW_MS + 120_000).unwrap();
-    // And another, in which one of the traces goes on.
+    // And another segment, in which one of the traces goes on.
     store.freeze();
     store.upkeep(TO_THE_END).unwrap();
     assert!(store.ledger().unwrap().balances());
@@ -119,7 +119,7 @@ fn fill<E: Engine>(store: &TraceStore<E>) {
 /// The table's names and types are part of the format.
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
-/// All rows of the file after `work` with its store, read past our own engine.
+/// All rows of the file after `work` with its store, read without the collector's own engine.
 fn rows_on_disk(folder: &Path, work: impl FnOnce(&TraceStore<Disk>)) -> Rows {
     work(&TraceStore::new(Disk::open(folder, 1 << 20).unwrap()).unwrap());
     let database = Database::open(folder.join(FILE_NAME)).unwrap();
@@ -150,7 +150,7 @@ fn golden(end: &str) -> PathBuf {
     folder.join(format!("store-v{FORMAT_VERSION}.{end}"))
 }
 
-/// The golden text, written anew before any test reads it if that is asked for.
+/// The golden text; written again first, before any test reads it, if `BLKIN_BLESS` asks for that.
 fn golden_text() -> String {
     static BLESSED: Once = Once::new();
     BLESSED.call_once(|| {
@@ -187,7 +187,7 @@ fn a_store_of_golden_rows_reads_back_what_went_in_also_of_the_formats_before() {
     }
 }
 
-/// The rows of what went in as an earlier format had them.
+/// The same content in rows of an earlier format.
 fn earlier(format: u8) -> String {
     std::fs::read_to_string(golden("txt").with_file_name(format!("store-v{format}.txt"))).unwrap()
 }

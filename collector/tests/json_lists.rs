@@ -1,4 +1,4 @@
-//! Lists of JSON spans from anybody: one bad entry is refused alone, broken JSON as a whole, nothing panics.
+//! Lists of JSON spans from any sender: one bad entry is refused alone, broken JSON as a whole, and nothing panics.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use blkin_collector::model::{Annotation, Endpoint, Kind, Span, SpanId, TraceId};
@@ -23,7 +23,7 @@ fn list(entries: &[&str]) -> String {
     format!("[{}]", entries.join(","))
 }
 
-/// Which entries were taken, by both readers, which agree on what follows here.
+/// Which entries were accepted by both readers, which must agree on the cases below.
 fn taken(body: &[u8]) -> Vec<bool> {
     let v2: Vec<bool> = read_v2(body).unwrap().iter().map(Result::is_ok).collect();
     let v1: Vec<bool> = read_v1(body).unwrap().iter().map(Result::is_ok).collect();
@@ -129,7 +129,8 @@ fn bytes_that_are_not_utf_8_are_replaced() {
     assert_eq!(read_v1(&body).unwrap()[0].as_ref().unwrap().name, "a\u{fffd}");
 }
 
-/// JavaScript writes half a pair of a text that was cut within one; not every writer escapes what JSON wants escaped.
+/// JavaScript writes half a surrogate pair for a text that was cut within one; and not every writer escapes what JSON requires to
+/// be escaped.
 #[test]
 fn strings_that_are_nearly_json_are_read_as_what_was_meant() {
     for (written, read) in [
@@ -175,7 +176,7 @@ fn a_number_is_the_text_that_it_was_written_as() {
     assert_eq!(read_v2(body).unwrap()[0].as_ref().unwrap().tags["size"], "1.10");
 }
 
-/// Scripts of dynamic languages write them so: all of that which a float of 64 bits holds is exact.
+/// Scripts in dynamic languages write times with a decimal point. Every whole number that a 64-bit float can hold stays exact.
 #[test]
 fn a_time_that_is_written_with_a_point_is_exact() {
     for time in [1_810_000_000_000_001_i64, 1_801_439_850_948_199, 4_102_444_800_000_003, (1 << 53) - 1] {

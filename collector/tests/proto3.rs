@@ -1,5 +1,5 @@
-//! Spans as protocol buffers: what `prost` writes is read, whatever its order, and hostile bytes take neither memory nor
-//! their neighbours with them.
+//! Spans as protocol buffers: what `prost` writes is read, whatever the order of fields, and hostile bytes neither take much
+//! memory nor affect their neighbours.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::HashMap;
@@ -181,7 +181,7 @@ fn a_bad_span_is_refused_alone_and_its_cause_told() {
     }
 }
 
-/// A field of any bytes.
+/// A field with these bytes.
 fn chunk(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     prost::encoding::encode_varint(bytes.len() as u64, &mut field);
@@ -228,7 +228,7 @@ fn limits_hold_for_lists_lengths_and_counts() {
     assert_eq!(cause(Span { tags, ..ids() }), Some(Cause::TooLarge));
     assert_eq!(cause(Span { name: "x".repeat(400), ..ids() }), Some(Cause::TooLarge));
     assert!(matches!(read_list(&list(vec![ids(); 4]), &limits), Err(BadList::TooMany(3))));
-    // Two bytes each on the wire, and left out: they count all the same.
+    // Each takes two bytes on the wire and is left out, but counts all the same.
     let empty = [ids().encode_to_vec(), chunk(10, &[]).repeat(3)].concat();
     let entries = read_list(&chunk(1, &empty), &limits).unwrap();
     assert_eq!(entries[0].as_ref().unwrap_err().cause(), Cause::TooLarge);

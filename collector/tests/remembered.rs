@@ -1,4 +1,4 @@
-//! What is remembered of times between annotations takes about the memory that it may, also where each group has but one.
+//! Remembered times between annotations take about the memory that they may, even if each group has only one time.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use blkin_collector::store::{Batch, Store, TraceStore};
 
 const MOST_BYTES: usize = 16 << 20;
 
-/// Each two of them are a question.
+/// The number of annotations; each pair of them is a question.
 const MARKS: usize = 600;
 
 fn resident_bytes() -> usize {

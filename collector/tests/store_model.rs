@@ -1,6 +1,6 @@
-//! A store beside a model of it that keeps everything in a list: whatever is stored, however it is spread over segments,
-//! merged, expired and opened again, both give the same answers; also while the index is being brought in order, and after
-//! transactions that failed before or after they were durable.
+//! Compares a store with a model that keeps everything in a list. Whatever is stored, however it is spread over segments, merged,
+//! expired and opened again, both must give the same answers; also during work on the index, and after transactions that failed
+//! before or after they were durable.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
 mod faulty;
@@ -32,22 +32,22 @@ const BEGIN_US: i64 = 1_700_000_000_000_000;
 const HOUR_MS: u64 = 3_600_000;
 const READING: Reading = Reading { strict: true, max_bytes: 1 << 30, patience: Duration::from_secs(60) };
 const TRACES: u64 = 6;
-/// Traces, or names of them, that are in microseconds up to this behind `BEGIN_US`.
+/// Times of spans are at most this many microseconds after `BEGIN_US`.
 const SPREAD_US: i64 = 5000;
-/// Pieces of which a segment is made.
+/// How many pieces make a segment.
 const SEGMENT: u64 = 12;
-/// Pieces that may be committed while a segment is made of what was before: more than three times as many would wait for it.
+/// Pieces that may be committed while a segment is made: three times as many as a segment has would have to wait for it.
 const MEANWHILE: u64 = 2 * SEGMENT;
 
-/// Something that is done to a store.
+/// A step that is done to a store.
 #[derive(Debug, Clone)]
 enum Step {
     Store(Vec<Piece>),
-    /// What was stored before is sent again.
+    /// An earlier batch is sent again.
     Again(prop::sample::Index),
-    /// What is in memory becomes a segment; meanwhile something else is done.
+    /// The index in memory becomes a segment; meanwhile other steps are done.
     Segment(Vec<Step>),
-    /// Time goes by, and what is older than some hours leaves.
+    /// Time passes, and traces older than some hours expire.
     Expire {
         hours_later: u64,
         max_hours: u64,
@@ -112,7 +112,7 @@ fn store_step() -> impl Strategy<Value = Step> {
     prop::collection::vec(prop_oneof![v2_piece(), v1_piece()], 1..6).prop_map(Step::Store)
 }
 
-/// What can be done while the index is brought in order, too.
+/// Steps that can also be done during work on the index.
 fn at_any_time() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => store_step(),
@@ -141,7 +141,7 @@ fn step(fails: bool) -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     traces: BTreeMap<TraceId, Vec<Piece>>,
-    /// When each trace last got something.
+    /// When each trace last got a new piece.
     arrivals: BTreeMap<TraceId, u64>,
 }
 
@@ -188,7 +188,7 @@ impl Model {
     }
 }
 
-/// Where a store is.
+/// Where a store keeps its rows.
 trait Place: Default {
     type Engine: Engine;
     fn engine(&self) -> Self::Engine;
@@ -230,19 +230,19 @@ impl Place for Faulty {
     }
 }
 
-/// What was seen to happen, so that it is known that something was checked.
+/// Counts of what happened, to make sure that something was checked.
 #[derive(Debug, Default)]
 struct Seen {
     commits: Cell<u64>,
     failures: Cell<u64>,
     merges: Cell<u64>,
-    /// Steps that were taken while the index was brought in order.
+    /// Steps that were done during work on the index.
     meanwhile: Cell<u64>,
-    /// Traces that came again after they had left.
+    /// Traces that came again after they had expired.
     again: Cell<u64>,
-    /// The most parts of the index that one trace had pieces in.
+    /// The most parts of the index in which one trace had pieces.
     longest_chain: Cell<u64>,
-    /// States of traces that were told again.
+    /// States of traces that were reported a second time.
     told_again: Cell<u64>,
 }
 
@@ -256,14 +256,14 @@ struct Beside<'s, P: Place> {
     model: RefCell<Model>,
     batches: RefCell<Vec<Vec<Piece>>>,
     now_ms: Cell<u64>,
-    /// Pieces since the head began, for sure not fewer.
+    /// An upper bound on the pieces in the head.
     in_head: Cell<u64>,
-    /// Times that a head was begun.
+    /// How often a head was begun.
     heads: Cell<u64>,
-    /// Of each trace that is there, the heads that got something of it.
+    /// For each trace that is there, the heads that got pieces of it.
     chains: RefCell<BTreeMap<TraceId, BTreeSet<u64>>>,
     left: RefCell<BTreeSet<TraceId>>,
-    /// What was read when the store had told a state.
+    /// For each reported state, what was read then.
     states: RefCell<BTreeMap<u64, Vec<Piece>>>,
     links: RememberedLinks,
     times: RememberedTimes,
@@ -335,7 +335,7 @@ impl<'s, P: Place> Beside<'s, P> {
     }
 
     fn segment(&self, meanwhile: Vec<Step>) {
-        // With one head that waits, whoever commits too much meanwhile would wait for what waits for it here.
+        // If a head waited already, a commit of too many pieces would wait for this thread, which waits for the commit.
         if self.upkeep(Vec::new()) {
             self.store().freeze();
             self.in_head.set(0);
@@ -382,7 +382,7 @@ impl<'s, P: Place> Beside<'s, P> {
         self.batches.borrow_mut().push(pieces);
     }
 
-    /// Notes that something came of a trace.
+    /// Notes that a piece of a trace came.
     fn note(&self, id: TraceId) {
         if self.left.borrow_mut().remove(&id) {
             add_one(&self.seen.again);
@@ -394,7 +394,7 @@ impl<'s, P: Place> Beside<'s, P> {
         longest.set(longest.get().max(heads.len() as u64));
     }
 
-    /// Has traces leave the model.
+    /// Removes traces from the model.
     fn leave(&self, change: impl FnOnce(&mut Model)) {
         let mut model = self.model.borrow_mut();
         change(&mut model);
@@ -404,7 +404,7 @@ impl<'s, P: Place> Beside<'s, P> {
         self.left.borrow_mut().extend(gone);
     }
 
-    /// Does something until it does not fail.
+    /// Repeats something until it succeeds.
     fn done<T>(&self, work: impl Fn() -> Result<T, StoreError>) -> T {
         loop {
             match work() {
@@ -418,7 +418,7 @@ impl<'s, P: Place> Beside<'s, P> {
         while self.done(|| self.store().expire(&retention, self.now_ms.get())) {}
     }
 
-    /// Which traces leave depends on their bytes; that they leave whole, and the oldest first, does not.
+    /// Which traces are removed depends on their bytes; but they must be removed whole, and the oldest first.
     fn shrink(&self, percent: u64) {
         const BYTES_PER_PIECE: u64 = 250;
         let pieces = self.model.borrow().traces.values().map(Vec::len).sum::<usize>() as u64;
@@ -456,7 +456,7 @@ impl<'s, P: Place> Beside<'s, P> {
         self.check_remembered();
     }
 
-    /// Where a state is told again, what is read is the same.
+    /// If the store reports the same state again, the same is read.
     fn check_states(&self, model: &Model) {
         let mut told = Vec::new();
         let mut note = |trace: &Visited<'_>| {
@@ -478,7 +478,7 @@ impl<'s, P: Place> Beside<'s, P> {
         }
     }
 
-    /// What is remembered of links and times is what is there.
+    /// Remembered links and times agree with what is stored.
     fn check_remembered(&self) {
         let window = 0..=u64::MAX;
         let links = |remembered| query::dependencies(self.store(), &window, READING, remembered).unwrap();
@@ -511,7 +511,7 @@ impl<'s, P: Place> Beside<'s, P> {
             self.check_search(model, &[("serviceName", &service), ("spanName", "name 1")]);
             self.check_search(model, &[("serviceName", &service), ("minDuration", "250")]);
             self.check_search(model, &[("serviceName", &service), ("annotationQuery", "event 7")]);
-            // What one piece of a trace has, and another, which may have come long after it.
+            // Conditions that one piece of a trace meets, together with those that another meets, which may have come much later.
             for name in ["name 0", "name 1"] {
                 self.check_search(
                     model,
@@ -548,7 +548,7 @@ impl<'s, P: Place> Beside<'s, P> {
         request
     }
 
-    /// Where ids are not strict, those that share their low 64 bits are one trace, at the times of its parts.
+    /// If ids are not strict, traces that share their low 64 bits are one trace, which is found at the times of its parts.
     fn check_loose_search(&self, model: &Model, request: &SearchRequest) {
         let found = query::search(self.store(), request, Reading { strict: false, ..READING }).unwrap().found;
         let found: Vec<u64> = found.iter().map(|spans| spans[0].trace_id.low()).collect();
@@ -564,7 +564,7 @@ impl<'s, P: Place> Beside<'s, P> {
             let is_in_window = |time: &u64| request.window_us.contains(time);
             let may_be = times.iter().any(is_in_window)
                 && query::matches(request, &blkin_collector::merge::assemble(pieces));
-            // What only a part at another time has is not looked for.
+            // Conditions that only a part at another time meets are not checked here.
             let must_be = may_be && times.iter().all(|time| *time == 0 || is_in_window(time));
             let is_found = once.contains(&low);
             assert!(may_be || !is_found, "{request:?}: {low} is found, of {times:?}");
@@ -573,7 +573,7 @@ impl<'s, P: Place> Beside<'s, P> {
     }
 }
 
-/// The time of the first root that has one, else the least; 0 without any.
+/// The time of the first root that has one, else the least time; 0 without any.
 fn time_of(pieces: &[Piece]) -> u64 {
     let spans = pieces.iter().flat_map(|piece| match piece {
         Piece::V1(span) => blkin_collector::convert::v1_to_v2(span),

@@ -1,4 +1,4 @@
-//! Trees and links of traces of any shape: they end, and every span is at one place at most.
+//! Trees and links of traces of any shape: building them ends, and every span is in at most one place.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::HashSet;
@@ -74,7 +74,7 @@ fn a_long_chain_does_not_exhaust_the_stack() {
     assert_eq!(tree.breadth_first().count(), 50_000);
 }
 
-/// None of them has a kind, so that each would look for its caller up to the root.
+/// No span has a kind, so each would look for its caller up to the root.
 #[test]
 fn the_links_of_a_long_chain_take_time_by_its_length_alone() {
     const LENGTH: u64 = 400_000;

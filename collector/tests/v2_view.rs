@@ -1,4 +1,4 @@
-//! What a view of a JSON span says is what the reader reads, and what it does not read is what the reader is for.
+//! A view of a JSON span must hold what the reader reads; spans that it refuses are left to the reader.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use blkin_collector::model::SpanId;
@@ -11,7 +11,7 @@ use proptest::sample::select;
 
 const FULL: &str = r#"{"traceId":"463ac35c9f6413ad48485a3953bb6124","parentId":"3","id":"2","kind":"SERVER","name":"Get","timestamp":5,"duration":6,"localEndpoint":{"serviceName":"Front","ipv4":"1.2.3.4","ipv6":"2001:db8::1","port":80},"remoteEndpoint":{"serviceName":"back"},"annotations":[{"timestamp":9,"value":"y"},{"timestamp":7,"value":"X"}],"tags":{"b":"2","a":"1"},"debug":true,"shared":true}"#;
 
-/// What the view says of what may say nothing.
+/// The members of a view that a span may lack.
 fn said(view: &V2View<'_>) -> ([bool; 3], [Option<i64>; 2], Option<SpanId>) {
     let names = [view.name, view.local.service, view.remote.service];
     (names.map(|name| name.is_some()), [view.timestamp, view.duration], view.parent)
@@ -163,8 +163,8 @@ fn a_list_is_split_into_the_texts_of_its_entries() {
     }
 }
 
-/// Reads a list in place, and compares all that is read with what the list holds. How many entries that were, and whether
-/// they were all.
+/// Reads a list in place, and compares every entry with what the list holds. Returns how many entries were read, and whether
+/// these were all.
 fn read_in_place(body: &str, limits: &Limits) -> (usize, bool) {
     let (mut list, mut view) = (V2List::new(body), V2View::default());
     let mut texts = Vec::new();
@@ -289,7 +289,7 @@ proptest! {
             let at = at.index(entry.len());
             entry.replace_range(at..=at, &text);
         }
-        // What is no single entry of a list any more is not for a view to see.
+        // Text that is no longer a single entry of a list never reaches a view.
         if entries(&format!("[{entry}]"), &Limits::default()).is_ok_and(|list| list.entries == [entry.trim()]) {
             is_plain(&entry, &Limits::default());
         }

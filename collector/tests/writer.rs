@@ -1,5 +1,5 @@
-//! The store's thread: what waits together is committed together, what is too much is refused, one bad batch spoils
-//! no other.
+//! The store's thread: batches that wait together are committed together, too many are refused, and a bad batch harms no
+//! other.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::ops::{ControlFlow, RangeInclusive};
@@ -21,8 +21,8 @@ use blkin_collector::store::{
 use blkin_daemon::Health;
 use blkin_thrift::Span;
 
-/// A store whose commits wait until the test lets them go on, that cannot store the trace `POISON`, tells each look for what
-/// has to leave, and of each trial of its disk for how many bytes that was.
+/// A store whose commits wait until the test lets them go on. It cannot store the trace `POISON`, and reports each step of
+/// retention, and each test of its disk with the number of bytes.
 struct Gated {
     store: TraceStore<Memory>,
     begun: SyncSender<usize>,
@@ -30,14 +30,14 @@ struct Gated {
     looked: Sender<()>,
     tried: Sender<usize>,
     has_room: AtomicBool,
-    /// So many looks fail before one does not.
+    /// How many steps of retention fail before one succeeds.
     failing_looks: AtomicU64,
 }
 
 const POISON: i64 = 666;
-/// A batch of this trace finds the store's file elsewhere.
+/// Committing this trace fails as if the store's file had been moved.
 const MOVED: i64 = 667;
-/// More than any of these tests takes.
+/// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(600);
 
 impl Store for Gated {
@@ -159,7 +159,7 @@ fn gate_of(options: WriterOptions, failing_looks: u64) -> Gate {
 }
 
 impl Gate {
-    /// Waits until it is as healthy as this after a look for what has to leave; false if it is not after many.
+    /// Waits until, after a step of retention, the thread is as healthy as this; false if it is not after many steps.
     fn becomes(&self, healthy: bool) -> bool {
         self.looks.iter().take(100).any(|()| self.health.report().healthy == healthy)
     }
@@ -243,7 +243,7 @@ async fn where_only_a_new_start_can_help_the_thread_ends_with_the_reason_and_not
     assert_eq!(gate.writer.submit(batch(4)).err(), Some(Refused::Stopping));
 }
 
-/// A gate whose only commit has failed, and that looks often for what has to leave.
+/// A gate whose only commit has failed, and whose steps of retention are frequent.
 async fn gate_that_failed() -> Gate {
     let often = WriterOptions { retention_every: Duration::from_millis(100), ..rarely_looking(10, 10_000) };
     let gate = gate_of(often, 0);
@@ -283,7 +283,7 @@ async fn a_look_for_what_has_to_leave_that_failed_is_taken_again_long_before_the
     for _ in 0..3 {
         gate.looks.recv_timeout(LONG).unwrap();
     }
-    // Of the thread that looked: it has told by then.
+    // Once this commit has succeeded, the thread has reported the result of its last step.
     gate.go_on.send(()).unwrap();
     gate.writer.submit(batch(1)).unwrap().committed().await.unwrap();
     let [_, expiring] = gate.writer.standings();

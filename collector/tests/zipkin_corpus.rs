@@ -1,4 +1,4 @@
-//! Our answers are Zipkin's: `zipkin/corpus.tsv` holds inputs and what Zipkin's own library makes of them
+//! The collector's answers must be Zipkin's: `zipkin/corpus.tsv` holds inputs, and what Zipkin's own library makes of them
 //! (`zipkin/make.py`).
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -11,7 +11,7 @@ use blkin_collector::trace::{Linker, merge_for_reading};
 use blkin_collector::{v1json, v2json};
 use blkin_thrift::{Limits, span};
 
-/// What we make of an input, in the words of the corpus.
+/// What the collector makes of an input, in the form of the corpus.
 fn answer(kind: &str, input: &str) -> String {
     let limits = Limits::default();
     match kind {
@@ -50,7 +50,7 @@ fn bytes_of_hex(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The corpus, or another one to try before it is taken in.
+/// The corpus, or another one that is to be tried before it is added.
 fn corpus() -> String {
     let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/zipkin/corpus.tsv"));
     let path = std::env::var_os("BLKIN_ZIPKIN_CORPUS").map_or(own, PathBuf::from);

@@ -1,7 +1,7 @@
-//! The rows of a store's index, changed by somebody who gave each its right checksum. Whatever they say, they are refused or
-//! believed, in little time and memory; and an index that is made anew finds every trace again.
+//! Changes rows of a store's index, and gives each the right checksum. Whatever the rows contain, they must be refused or
+//! believed in little time and memory; and a rebuilt index must find every trace again.
 //!
-//! The input says what is done with the store, and then is a list of changes: which row, how, how many bytes, and those.
+//! The input first says what is done with the store. Then comes a list of changes: which row, how, how many bytes, and the bytes.
 #![no_main]
 
 use std::ops::ControlFlow;
@@ -20,11 +20,11 @@ use blkin_thrift::{Annotation, Endpoint, Span};
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// One less than are merged.
+/// One segment less than are merged.
 const SEGMENTS: u64 = 7;
 const TRACES_EACH: u64 = 2;
 const TRACES: u64 = SEGMENTS * TRACES_EACH;
-/// No head becomes a segment by its size.
+/// So large that no head becomes a segment because of its size.
 const MANY: u64 = 1 << 20;
 const CHECKSUM_BYTES: usize = 8;
 /// Bytes of a chunk's key: the column is followed by the number of the chunk.
@@ -57,13 +57,13 @@ impl Engine for Rows {
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// What a store has written: its index, and all else.
+/// The rows that a store has written: its index, and all others.
 static WRITTEN: LazyLock<(Vec<Row>, Vec<Row>)> = LazyLock::new(|| {
     let engine = Rows::default();
     let store = open(&engine);
     for segment in 0..SEGMENTS {
         let first = segment * TRACES_EACH;
-        // It begins with a trace of the one before, which goes on with another span.
+        // Begins with a trace of the batch before, which goes on with another span.
         store.commit(&[batch(first.max(1)..=first + TRACES_EACH, segment)], segment).expect("a store in memory");
         store.freeze();
         store.upkeep(TO_THE_END).expect("a store in memory");
@@ -77,7 +77,7 @@ static WRITTEN: LazyLock<(Vec<Row>, Vec<Row>)> = LazyLock::new(|| {
     rows.into_iter().partition(|(key, _)| matches!(key[0], b'M' | b'X'))
 });
 
-/// Starts, and once more if the first start finds damage.
+/// Starts the store, and once more if the first start finds damage.
 fn open(engine: &Rows) -> TraceStore<Rows> {
     let start = || TraceStore::with_small_segments(engine.clone(), MANY);
     match start() {
@@ -144,7 +144,7 @@ fn engine_with(index: &[Row]) -> Rows {
     engine
 }
 
-/// The most that a search asks for, something, and nothing.
+/// Searches: with as many conditions as possible, with some, and with none.
 static SEARCHES: LazyLock<[Wanted; 3]> = LazyLock::new(|| {
     let pairs = [("serviceName", "a"), ("spanName", "a"), ("annotationQuery", "a")];
     let parameters = Parameters(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
@@ -152,7 +152,7 @@ static SEARCHES: LazyLock<[Wanted; 3]> = LazyLock::new(|| {
     [Wanted::by(&request.expect("a search")), Wanted::of_service(Some("a")), Wanted::default()]
 });
 
-/// Reads all there is; what is answered may be wrong, because the index is.
+/// Reads everything; the answers may be wrong, because the index is.
 fn read(store: &dyn Store) {
     for trace in 1..=TRACES {
         let _refused = store.trace(id(trace), trace % 3 != 0, &mut Room::of(1 << 20));
@@ -165,14 +165,14 @@ fn read(store: &dyn Store) {
     }
 }
 
-/// Has the store add to what it found. With the segment of that there are as many as are merged.
+/// Makes the store add to what it found. With the new segment there are as many as are merged.
 fn go_on(store: &TraceStore<Rows>) {
     let _refused = store.commit(&[batch(TRACES - 2..=TRACES + 2, SEGMENTS)], 10);
     store.freeze();
     let _refused = store.upkeep(TO_THE_END);
 }
 
-/// Lets all of it go.
+/// Makes all traces expire.
 fn expire(store: &dyn Store) {
     let _refused = store.expire(&Retention { max_age_ms: 1, max_bytes: 0 }, 1000);
     let _refused = store.upkeep(TO_THE_END);

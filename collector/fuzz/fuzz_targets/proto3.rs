@@ -1,4 +1,4 @@
-//! A list of v2 spans of anybody, as protocol buffers. What is accepted is written as JSON and read back the same.
+//! Arbitrary bytes as a list of v2 spans in protocol buffers. Accepted spans must be the same after a round trip through JSON.
 #![no_main]
 
 use blkin_collector::model::Span;

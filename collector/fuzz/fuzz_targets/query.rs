@@ -1,11 +1,11 @@
-//! The parameters of a search: one `name=value` a line. What is accepted asks for something that can be answered.
+//! Arbitrary parameters of a search, one `name=value` a line. Accepted parameters must make a search that can be answered.
 #![no_main]
 
 use blkin_collector::query::{Defaults, Parameters, SearchRequest, matches, read_trace_ids};
 use libfuzzer_sys::fuzz_target;
 
 const DEFAULTS: Defaults = Defaults { now_ms: 1_700_000_000_000, max_traces: 100 };
-/// Of a stream of spans, which has no time and no traces.
+/// The defaults for a stream of spans, which has no time and no traces.
 const OF_STREAM: Defaults = Defaults { now_ms: 1, max_traces: 1 };
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! A list of v1 spans of anybody. What is accepted is put together without a fault, and twice the same is the same;
-//! what is not leaves its neighbour alone.
+//! Arbitrary text as a list of v1 spans. Accepted spans must be joined without a fault, with the same result if they come twice;
+//! a refused span must not affect its neighbour.
 #![no_main]
 
 use blkin_collector::merge::{Piece, assemble};
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(assemble(twice), assemble(pieces));
     }
     let alone = read(&[b"[", bytes, b"]"].concat());
-    // What ends the list by itself puts the neighbour behind it.
+    // Text that itself ends the list leaves the neighbour outside.
     if alone
         .is_ok_and(|entries| entries.last().is_some_and(|last| !matches!(last, Err(BadEntry::AfterList(_)))))
     {

@@ -1,5 +1,5 @@
-//! A list of v2 spans of anybody. What is accepted is written and read back the same, and shown without a fault; what
-//! is not leaves its neighbour alone.
+//! Arbitrary text as a list of v2 spans. Accepted spans must be the same after writing and reading, and be shown without a fault;
+//! a refused span must not affect its neighbour.
 #![no_main]
 
 use blkin_collector::model::Span;
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
         linker.links();
     }
     let alone = read(&[b"[", bytes, b"]"].concat());
-    // What ends the list by itself puts the neighbour behind it.
+    // Text that itself ends the list leaves the neighbour outside.
     if alone
         .is_ok_and(|entries| entries.last().is_some_and(|last| !matches!(last, Err(BadEntry::AfterList(_)))))
     {

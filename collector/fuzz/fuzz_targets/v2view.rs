@@ -1,5 +1,5 @@
-//! A list of v2 spans of anybody. What a view says of an entry is what the reader reads, and what is read in place of a list
-//! is how it begins.
+//! Arbitrary text as a list of v2 spans. What a view reads of an entry must be what the reader reads, and the entries that are
+//! read in place must be the first ones of the list.
 #![no_main]
 
 use blkin_collector::v2json::read_list;

@@ -169,7 +169,7 @@ mod tests {
         batch.push(&Piece::V2(Span { trace_id, id, timestamp: None, ..first }));
         store.commit(&[batch], 1).unwrap();
         for _ in ["a head", "a segment"] {
-            // The other has no time of its own.
+            // The other trace has no time of its own.
             assert_eq!(calls(&store, &(1..=1), &remembered), 2);
             assert_eq!(calls(&store, &ALL, &remembered), 2);
             store.freeze();

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
     use crate::v2json;
 
-    /// Two ids that were taken for one another when a multiplication that everybody knows told them apart.
+    /// Two ids that were confused when they were distinguished by a multiplication with a public factor.
     #[test]
     fn the_terms_of_a_trace_are_told_whoever_had_them_just_before() {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -382,7 +382,7 @@ mod tests {
         identity_key(secret, TraceId::new(high, low).unwrap(), (source, position))
     }
 
-    /// Numbers that are alike, so that one may stand where another one was.
+    /// Numbers that are often equal or similar.
     fn alike() -> impl Strategy<Value = u64> {
         prop_oneof![4 => 1..4_u64, 2 => (0..64_u32).prop_map(|bit| 1 << bit), 1 => 1..=u64::MAX]
     }
@@ -401,8 +401,8 @@ mod tests {
         }
     }
 
-    /// Of 24 bytes xxh3 multiplies the first two words and the last two, each mixed with a word of its secret. Who knows these
-    /// words makes both products zero whatever stands in the middle.
+    /// For 24 bytes, xxh3 multiplies the first two words and the last two, each mixed with a word of its secret. Anybody who
+    /// knows these words can make both products zero, whatever the middle word is.
     #[test]
     fn traces_that_the_usual_secret_takes_for_one_have_identities_of_their_own() {
         const USUAL: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1f67_b3b7_a4a4_4072];
@@ -412,7 +412,7 @@ mod tests {
         assert_ne!(key_of(Secret::of_process(), one), key_of(Secret::of_process(), other));
     }
 
-    /// What a batch has to know of its only piece.
+    /// What a batch knows of its only piece.
     fn told(batch: &Batch) -> (Option<u128>, Vec<u64>, Vec<u128>, Time, Vec<u8>) {
         let part = batch.part(0);
         (
@@ -435,7 +435,7 @@ mod tests {
         now.push(&Piece::V1(v1));
         let mut stored = Batch::default();
         assert!(stored.push_stored(&tbinary) && told(&stored) == told(&now));
-        // Plain, and with an escaped character, which no view reads.
+        // A plain name, and one with an escaped character, which no view reads.
         for name in ["Read", "a\\nb"] {
             let json = format!(
                 r#"[{{"traceId":"1","id":"2","name":"{name}","localEndpoint":{{"serviceName":"s"}}}}]"#

@@ -423,7 +423,7 @@ mod tests {
         assert!(not_before.is_some());
         assert!(put().unwrap_err().to_string().contains("already open") && !is_open());
         disk.retry().not_before = None;
-        // It takes no more at once than after any failure.
+        // The next write opens the file, even if it is refused itself.
         let _refused = put();
         assert!(is_open());
     }

@@ -295,7 +295,7 @@ mod tests {
         Stored { pieces: pieces(of), time: Time::default(), is_all: true }
     }
 
-    /// Commits pieces of traces, each of which stands at the place of its number; returns which of them are new.
+    /// Commits pieces of traces, where the place of each trace is its number; returns which pieces are new.
     fn commit(known: &mut Known, of: &[(i64, i64)]) -> Vec<bool> {
         let trace_at = |place| TraceId::new(0, place as u64).unwrap();
         let mut standings: HashMap<usize, Standing> = HashMap::new();
@@ -317,7 +317,7 @@ mod tests {
         is_new
     }
 
-    /// With the high half of an id that is the first word of the fixed seed, its low half counts no more.
+    /// If the high half of an id is the first word of the fixed seed, its low half has no influence on the hash.
     #[test]
     fn trace_ids_that_a_fixed_hash_takes_for_one_another_are_told_apart() {
         const WORD: u64 = 0xc0ac_29b7_c97c_50dd;

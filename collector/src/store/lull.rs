@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(tries(&mut lull, 100, true), 100);
         assert_eq!(tries(&mut lull, 127, false), 7);
         assert_eq!(tries(&mut lull, 6400, false), 100);
-        // And once it pays again it is done each time.
+        // Once waiting pays again, it is done each time.
         tries(&mut lull, 64, true);
         assert_eq!(tries(&mut lull, 100, true), 100);
     }

@@ -278,7 +278,7 @@ mod tests {
             |from: usize, to: usize| of_spans((from..to).map(|n| ("big".to_owned(), format!("n{n}"))));
         store.commit(&[numbered(0, MOST_OF_ONE - 1)], 2 * HOUR_MS).unwrap();
         let retention = Retention { max_age_ms: HOUR_MS, max_bytes: 0 };
-        // What was counted is forgotten, and counted again.
+        // The numbers of names are forgotten here, and counted again.
         while store.expire(&retention, 2 * HOUR_MS + 1).unwrap() {}
         store.commit(&[numbered(MOST_OF_ONE - 1, MOST_LISTED + 10)], 2 * HOUR_MS + 2).unwrap();
         assert_eq!(names("big").len(), MOST_OF_ONE);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::store::{Batch, frame};
 
-    /// Else a few stored bytes could fill the memory of whoever reads them.
+    /// Otherwise a few stored bytes could fill the memory when they are read.
     #[test]
     fn a_host_that_many_annotations_share_counts_for_each_of_them() {
         const LONG: usize = 10_000;

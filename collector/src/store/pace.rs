@@ -151,7 +151,7 @@ mod tests {
         };
         assert_eq!(jumped(&mut pace, 400, 0), 1_000 * DAY_MS);
         assert_eq!(jumped(&mut pace, 400, DAY_MS), 1_001 * DAY_MS);
-        // Once more: what came in the meantime is as much to be kept.
+        // A second jump: pieces that arrived between the two must be kept just as long.
         assert_eq!(jumped(&mut pace, 800, 2 * DAY_MS), 1_002 * DAY_MS);
         assert_eq!(jumped(&mut pace, 800, 2 * DAY_MS + MAX_AGE_MS - 1), 1_002 * DAY_MS + MAX_AGE_MS - 1);
         assert!(pace.doubt().is_some());

@@ -60,13 +60,13 @@ mod tests {
         String::from_utf8(told.unwrap().stdout).unwrap().trim().parse().unwrap()
     }
 
-    /// Where files are on a disk, unlike perhaps in the system's folder for such; nothing if they are in memory there, too.
+    /// A folder on a disk, which the system's temporary folder may not be; none if the checkout is not on a disk either.
     fn on_disk() -> Option<TempDir> {
         const TMPFS: FsWord = 0x0102_1994;
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let is_on_disk = statfs(folder.path()).unwrap().f_type != TMPFS;
         if !is_on_disk {
-            let _ = writeln!(std::io::stderr(), "not shown: the files of this checkout are on no disk");
+            let _ = writeln!(std::io::stderr(), "skipped: the files of this checkout are not on a disk");
         }
         is_on_disk.then_some(folder)
     }
@@ -84,7 +84,7 @@ mod tests {
         assert!(path.metadata().unwrap().len() > 4 * CACHE_BYTES as u64);
     }
 
-    /// What this thread had the system read of disks.
+    /// How many bytes the system has read from disks for this thread.
     fn bytes_from_disks() -> u64 {
         let told = std::fs::read_to_string("/proc/thread-self/io").unwrap();
         told.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().parse().unwrap()

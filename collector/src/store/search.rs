@@ -446,7 +446,7 @@ mod tests {
         }
     }
 
-    /// There are more terms, and more traces of one, than a chunk of a segment holds.
+    /// There are more terms, and more traces with one term, than a chunk of a segment holds.
     #[test]
     fn of_traces_that_go_on_those_are_visited_that_have_what_is_wanted_in_what_is_older() {
         const TRACES: i64 = 1000;

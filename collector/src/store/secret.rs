@@ -61,8 +61,8 @@ mod tests {
         }
     }
 
-    /// Of 32 bytes xxh3 multiplies the first two words, each after a word of its secret was taken off it, and adds them.
-    /// Who knows these words makes the product zero in many ways, and of one sum.
+    /// For 32 bytes, xxh3 multiplies the first two words, after subtracting a word of its secret from each, and also adds them.
+    /// Anybody who knows the secret words can make the product zero in many ways with the same sum.
     #[test]
     fn bytes_that_the_usual_secret_takes_for_equal_differ() {
         const USUAL: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1cad_21f7_2c81_017c];

@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(beats.get(), 2);
     }
 
-    /// Counts the rows that are looked at.
+    /// A snapshot that counts lookups of rows.
     struct Counting<'s>(Box<dyn Snapshot + 's>, Cell<usize>);
 
     impl Snapshot for Counting<'_> {
@@ -578,7 +578,7 @@ mod tests {
             let rows = Counting(engine.read().unwrap(), Cell::new(0));
             (segment.find(&rows, id).unwrap().is_some(), rows.1.get())
         };
-        // Of the ids, and of the trace.
+        // One lookup for the ids, and one for the trace.
         assert!(ids.iter().all(|&id| most_looks(&segment, id) == (true, 2)));
         let others = [(3, LOW), (7, LOW), (9, LOW)].map(|(high, low)| TraceId::new(high, low).unwrap());
         assert!(others.iter().all(|&id| most_looks(&segment, id) == (false, 1)));

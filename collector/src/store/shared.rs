@@ -61,7 +61,7 @@ mod tests {
     use crate::merge::Piece;
     use crate::model::{Span, SpanId, TraceId};
 
-    /// A segment of traces 1 to `traces`, of which each of the first `shared` shares its low half with another two.
+    /// A segment of traces 1 to `traces`; each of the first `shared` of them shares its low half with two others.
     fn segment(traces: u64, shared: u64) -> TraceStore<Memory> {
         let store = TraceStore::new(Memory::default()).unwrap();
         let mut batch = Batch::default();

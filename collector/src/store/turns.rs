@@ -70,7 +70,7 @@ mod tests {
     use super::super::TO_THE_END;
     use super::*;
 
-    /// Returns once so many wait, or have their turn.
+    /// Returns once so many threads wait or have their turn.
     fn until_there_are(turns: &Turns, count: usize) {
         while turns.line().numbers.len() < count {
             thread::yield_now();

@@ -1,4 +1,4 @@
-//! What holds whatever the pieces are.
+//! Properties that hold for any pieces.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -86,7 +86,7 @@ fn dense() -> impl Strategy<Value = Vec<(i64, String, usize)>> {
         .prop_map(|events| events.into_iter().map(|(at, (value, piece))| (at, value, piece)).collect())
 }
 
-/// As many pieces as there are, which hold the last events first.
+/// The three pieces in which the events arrive; in each, the last events come first.
 fn dense_pieces(events: &[(i64, String, usize)]) -> Vec<V1Span> {
     let annotation = |(at, value, _): &(i64, String, usize)| Annotation {
         nanos: Some((at % 1000) as i16),
@@ -99,7 +99,7 @@ fn dense_pieces(events: &[(i64, String, usize)]) -> Vec<V1Span> {
 /// Pieces of both versions, of few spans: some have several pieces.
 fn mixed() -> impl Strategy<Value = Vec<Piece>> {
     let tags = vec(("[a-c]|error", "[x-z]?"), 0..3);
-    // Some twice, as of one that was sent again.
+    // Some pieces twice, as if they were sent again.
     let places = (any::<u32>(), vec(proptest::option::of(0..3i64), 1..4));
     let of_one =
         (pieces(), tags, 1..9i64, places, any::<bool>()).prop_map(|(pieces, tags, id, places, as_v2)| {
@@ -132,7 +132,7 @@ fn through_a_store(pieces: &[V1Span]) -> Vec<Span> {
     query::trace(&store, TraceId::new(0, 1).unwrap(), reading).unwrap().found
 }
 
-/// What the span says beside annotations and tags.
+/// The members of a span other than annotations and tags.
 fn without_texts(span: &Span) -> Span {
     Span { annotations: Vec::new(), tags: Tags::default(), ..span.clone() }
 }

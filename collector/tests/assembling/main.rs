@@ -144,7 +144,7 @@ fn the_same_place_in_another_ring_is_another_record() {
     assert_eq!(assemble_v1(&[of(1), of(2)])[0].annotations.len(), 2);
 }
 
-/// Each piece tells its segment once, for all that it holds.
+/// Each piece names its ring segment once, for all its annotations.
 #[test]
 fn the_later_of_two_values_is_shown_whichever_piece_it_came_in() {
     let placed = |slot, grain: u64, start, value: &str| V1Span {
@@ -191,7 +191,7 @@ fn each_side_keeps_its_name() {
     assert_eq!(names(assemble_v1(&[server, client])), expected);
 }
 
-/// What each service told, sorted.
+/// The annotations of each service, sorted.
 fn told_by_service(pieces: &[V1Span]) -> Vec<(Option<String>, Vec<String>, Vec<String>)> {
     let told = |span: Span| {
         let values = span.annotations.iter().map(|annotation| annotation.value.clone()).collect();
@@ -394,7 +394,7 @@ fn a_service_that_calls_itself_has_both_sides() {
     assert_eq!(kinds, [(Kind::Client, false), (Kind::Server, true)]);
 }
 
-/// A side of a call from its begin to its end, with a tag.
+/// A side of a call from its beginning to its end, with a tag.
 fn whole_side(name: &str, ends: [&str; 2], from: i64, service: &str, tag_value: &str) -> V1Span {
     let annotations = vec![event(from, ends[0], service), event(from + 50, ends[1], service)];
     V1Span {
@@ -442,7 +442,7 @@ fn what_knows_no_side_whole_joins_that_of_its_service() {
     assert_eq!(flushed, HashSet::from([(Some("x"), 0), (Some("y"), 1)]));
 }
 
-/// Each compared with all others, these would take minutes.
+/// If each piece were compared with all others, this would take minutes.
 #[test]
 fn very_many_pieces_that_tell_the_same_call_are_one_span() {
     const PIECES: usize = 200_000;

@@ -1,5 +1,6 @@
-//! The rules of what a store of traces must do, each a check of something empty that answers: a store of ours in this
-//! process, or a server over HTTP. They know spans as JSON only, so that they hold nobody to our own types.
+//! The rules that a store of traces must follow. Each rule is a check that runs against something empty: one of the collector's
+//! stores in this process, or a server over HTTP. The checks use only JSON spans, so that they do not depend on the collector's
+//! types.
 
 pub(crate) mod listing;
 pub(crate) mod reading;
@@ -7,7 +8,7 @@ pub(crate) mod searching;
 
 use serde_json::{Value, json};
 
-/// When every check takes place, in milliseconds since 1970.
+/// The time at which every check takes place, in milliseconds since 1970.
 pub(crate) const NOW_MS: u64 = 1_700_000_000_000;
 /// The same in microseconds.
 pub(crate) const NOW_US: u64 = NOW_MS * 1000;
@@ -29,7 +30,7 @@ pub(crate) struct Link {
     pub(crate) errors: u64,
 }
 
-/// What answers. Trace ids are hexadecimal; whoever answers gives each trace's spans in any order.
+/// The store or server under test. Trace ids are hexadecimal; the spans of a trace may come in any order.
 pub(crate) trait Subject {
     /// Stores v2 spans; they can be read once this returns.
     fn store(&self, spans: &[Value]);
@@ -53,7 +54,7 @@ pub(crate) trait Subject {
 /// A check.
 pub(crate) type Rule = fn(&dyn Subject);
 
-/// Hands all rules to a macro.
+/// Passes all rules to a macro.
 macro_rules! each_rule {
     ($then:ident) => {
         $then! {
@@ -120,14 +121,14 @@ pub(crate) fn hex(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// Spans in an order of their own.
+/// Spans in a defined order.
 pub(crate) fn sorted(spans: &[Value]) -> Vec<Value> {
     let mut spans = spans.to_vec();
     spans.sort_by_key(Value::to_string);
     spans
 }
 
-/// The spans of a trace, in an order of their own.
+/// The spans of a trace, in a defined order.
 pub(crate) fn read(subject: &dyn Subject, trace: u64) -> Vec<Value> {
     sorted(&subject.trace(&hex(trace)))
 }

@@ -116,7 +116,7 @@ mod tests {
         "[a-c日]{0,3}"
     }
 
-    /// More of them than have numbers.
+    /// A host; there are more different hosts than get numbers.
     fn host() -> impl Strategy<Value = Option<Endpoint>> {
         let ipv6 = option::of(any::<[u8; 16]>());
         let any_host = (any::<i32>(), any::<i16>(), text(), ipv6)

@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_file_that_cannot_be_read_is_found() {
-        // The system gives EIO for what is mapped nowhere.
+        // Reading an unmapped address from this file fails with EIO.
         assert!(has_unreadable(Path::new("/proc/self/mem")));
         let readable = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         assert!(!has_unreadable(&readable) && !has_unreadable(&readable.join("none")));

@@ -149,7 +149,7 @@ mod tests {
     use crate::store::disk::{Open, Opened};
     use crate::store::engine::Engine;
 
-    /// Of more than fits into the cache of [`filled`].
+    /// One row; 64 of them do not fit into the cache of [`filled`].
     static ROW: [u8; 60_000] = [7; 60_000];
 
     fn filled(folder: &Path) -> Disk {
@@ -167,7 +167,7 @@ mod tests {
         let scanned = rows.scan(b"r", b"", &mut |key, _| {
             seen.push(key[1]);
             disk.close(disk.openings.load(Ordering::Relaxed));
-            // Others are read on the way.
+            // Other rows are read during the scan.
             assert!(rows.look(&[b'r', 63 - key[1]], &mut |value| assert!(value == ROW))?);
             Ok(ControlFlow::Continue(()))
         });
@@ -180,7 +180,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let disk = filled(folder.path());
         disk.close(0);
-        // It takes no more than some pages.
+        // This database takes only a few pages of writes.
         let few_pages = open_to_read(&disk.path, 1 << 20).unwrap();
         *disk.opened_mut() = Some(Open { number: 100, opened: Opened::Whole(few_pages) });
         let rows = disk.read().unwrap();

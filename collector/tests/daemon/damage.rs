@@ -1,4 +1,4 @@
-//! A store whose file was damaged while nobody looked: start-up needs nobody's help, and what was acknowledged is there.
+//! A store whose file was damaged while the collector was not running: it starts without help, and acknowledged spans are there.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -54,7 +54,7 @@ fn write(folder: &Path, bytes: &[u8]) {
     fs::write(folder.join(FILE_NAME), bytes).unwrap();
 }
 
-/// How many traces are there; each as it was stored.
+/// How many traces are there; checks that each is as it was stored.
 fn whole_traces(store: &dyn Store) -> u64 {
     let mut whole = 0;
     for number in 1..=TRACES {
@@ -139,14 +139,14 @@ fn flipped_bytes_anywhere_cost_no_more_pieces_than_there_are_of_them() {
             damaged[at] ^= 1 << (random % 8);
         }
         write(folder.path(), &damaged);
-        // As after a kill, or when damage was seen while running: the start checks the whole file.
+        // As if damage had been found while running: the start checks the whole file.
         fs::write(folder.path().join(format!("{FILE_NAME}.suspect")), b"").unwrap();
         let whole = whole_traces(&open(folder.path()));
         assert!(whole >= TRACES - FLIPS, "round {round}: {whole} of {TRACES}");
     }
 }
 
-/// Where each of these bytes begins.
+/// Where each occurrence of these bytes begins.
 fn places(of: &[u8], bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len()).filter(|&at| bytes[at..].starts_with(of)).collect()
 }
@@ -165,10 +165,10 @@ fn an_index_that_is_found_damaged_costs_no_trace_after_the_next_start() {
     let id = TraceId::new(0, 17).unwrap();
     let asked = query::trace(&store, id, READING);
     assert!(matches!(asked, Err(StoreError::Corrupted(_))), "{asked:?}");
-    // Whoever commits must end, so that there is a next start.
+    // The thread that commits must end, so that there is a next start.
     assert!(matches!(store.commit(&[Batch::default()], 1), Err(StoreError::Corrupted(_))));
     drop(store);
-    // Which checks the whole file, sees that a page of it is damaged, and stores what is in it anew.
+    // That start checks the whole file, sees that a page of it is damaged, and stores its pieces again.
     let store = open(folder.path());
     assert_eq!((whole_traces(&store), store.damage().pieces(), store.damage().files()), (TRACES, 0, 1));
     store.commit(&[Batch::default()], 1).unwrap();

@@ -1,4 +1,4 @@
-//! What comes in by HTTP, what is told of what does not, and which web pages may send it.
+//! What HTTP accepts, what the answers say about the rest, and which web pages may post.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -135,7 +135,7 @@ pub(super) fn head(collector: &Collector, request: &str) -> String {
     String::from_utf8_lossy(&answer).split("\r\n\r\n").next().unwrap().to_lowercase()
 }
 
-/// As `nc` and `socat` do at the end of what they send.
+/// `nc` and `socat` close their sending side like this at the end of their input.
 #[test]
 fn who_closes_its_own_direction_after_a_request_is_answered_and_its_spans_are_stored() {
     let folder = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ fn who_closes_its_own_direction_after_a_request_is_answered_and_its_spans_are_st
     assert!(!broken_off.starts_with("HTTP/1.0 2"), "{broken_off}");
 }
 
-/// Each piece of a file is read by another thread, and awaited: there the end of what was said is seen again.
+/// Each piece of a file is read by another thread and awaited; meanwhile the end of the client's input is seen again.
 #[test]
 fn who_closes_its_own_direction_gets_all_of_a_large_answer() {
     const LENGTH: u64 = 8 << 20;

@@ -42,7 +42,7 @@ fn the_log_is_in_the_format_that_is_configured() {
     assert!(text.contains("ready") && !text.lines().any(is_json), "{text}");
 }
 
-/// Who reads the log alone would go on with a collector that ends.
+/// Anybody who reads only the log must not take a collector for ready that ends.
 #[test]
 fn a_collector_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn a_collector_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
     assert!(words.contains("failed to write the ready file") && !words.contains(": ready "), "{words}");
 }
 
-/// A thrift list of one span with a structure that nobody knows, in which structures nest so deep.
+/// A thrift list of one span with an unknown structure, in which structures are nested to this depth.
 fn deep(levels: usize) -> Vec<u8> {
     let mut span = blkin_thrift::span::encode(&span(1));
     let stop = span.pop();
@@ -100,7 +100,7 @@ fn where_the_page_would_be_it_says_which_key_it_needs() {
 
 fn big_entry(trace_id: i64, bytes: usize) -> LogEntry {
     let mut big = span(trace_id);
-    // Not in place of its begin, by which it is found.
+    // Added to the annotation that begins the span, which is needed to find it.
     let long = Annotation { value: "x".repeat(bytes), ..big.annotations[0].clone() };
     big.annotations.push(long);
     entry(span_message(&big))
@@ -142,7 +142,7 @@ fn resident_bytes(file: &Path) -> usize {
 fn about_as_much_of_the_file_stays_in_the_page_cache_as_the_cache_that_is_configured_has() {
     const SENT: usize = 24 << 20;
     let resident_with = |cache_mib: usize| {
-        // Where files are on a disk, unlike perhaps in the system's folder for such.
+        // A folder on a disk, which the system's temporary folder may not be.
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let collector = configured(folder.path(), &format!("cache_mib = {cache_mib}\n"));
         let mut scribe = Scribe::connect(collector.scribe);

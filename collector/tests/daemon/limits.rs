@@ -1,4 +1,4 @@
-//! Limits: none is passed, none costs memory, and each is a key of the configuration.
+//! Limits: none is exceeded, none costs memory, and each is a configuration key.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -95,7 +95,7 @@ fn an_answer_takes_little_more_memory_than_its_spans_and_their_text() {
     }
     drop(collector);
     for query in ["/api/v2/trace/1", "/api/v2/trace/1?nanos=true"] {
-        // What it took before hides nothing: it is another process.
+        // A new process, so that memory taken before hides nothing.
         let collector = Collector::start(folder.path());
         let before = collector.peak_kib();
         let (status, answer) = collector.get(query);
@@ -105,7 +105,7 @@ fn an_answer_takes_little_more_memory_than_its_spans_and_their_text() {
     }
 }
 
-/// Each is much more in memory than its text.
+/// Each of these spans takes much more memory than its text.
 #[test]
 fn an_answer_of_very_many_little_v1_spans_takes_some_times_what_it_may_have_and_no_more() {
     const MOST_MIB: u64 = 8;
@@ -128,7 +128,7 @@ fn an_answer_of_very_many_little_v1_spans_takes_some_times_what_it_may_have_and_
     let grown = collector.peak_kib() - before;
     let spans = answer.matches("traceId").count();
     assert!(status == 200 && spans > 40_000 && spans < 120_000, "{status} {spans}");
-    // Beside that, pages of the store.
+    // This includes pages of the store.
     assert!(grown < 7 * MOST_MIB * 1024, "{grown} KiB for {spans} spans");
 }
 
@@ -173,7 +173,7 @@ fn limits_of_counts_and_lengths_are_the_configurations() {
 fn closed(stream: &mut TcpStream) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut said = Vec::new();
-    // A reset is as good an end as any.
+    // A reset counts as an end too.
     let _end = stream.read_to_end(&mut said);
     String::from_utf8_lossy(&said).into_owned()
 }
@@ -188,8 +188,8 @@ fn slow_and_silent_http_clients_are_let_go() {
     let began = Instant::now();
     head.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n").unwrap();
     body.write_all(b"POST /api/v2/spans HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n[").unwrap();
-    // All places are taken: the next answer tells that they were given back. One who is kept from asking for as long as a
-    // client may be idle is let go, too.
+    // All places are taken: the next answer shows that they were given back. A client that must wait with its request for as long
+    // as a client may be idle is closed too.
     let waiting = std::thread::spawn({
         let address = collector.http;
         move || {
@@ -200,7 +200,7 @@ fn slow_and_silent_http_clients_are_let_go() {
             })
         }
     });
-    // A byte of the head at a time keeps a connection from being silent, and does not help.
+    // Sending one byte of the head at a time keeps a connection from being silent, but does not save it.
     while dripping.write_all(b"G").is_ok() {
         assert!(began.elapsed() < PATIENCE, "still open");
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -237,7 +237,8 @@ fn a_client_that_takes_no_answer_is_let_go() {
     let mut viewer = TcpStream::connect(collector.http).unwrap();
     viewer.write_all(b"GET /api/blkin/live HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     viewer.read_exact(&mut [0]).unwrap();
-    // While the only place is taken the kernel keeps what comes: once it is free, nobody was silent before asking.
+    // While the only place is taken, the kernel keeps what a new client sends; so the client does not count as silent once it
+    // gets the place.
     let mut deaf = TcpStream::connect(collector.http).unwrap();
     deaf.set_write_timeout(Some(PATIENCE)).unwrap();
     let requests = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1_000);
@@ -302,7 +303,7 @@ fn who_says_nothing_makes_room_for_who_asks() {
         begun("GET /health HTTP/1.1\r\nHost:"),
         begun("POST /api/v2/spans HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n["),
     ];
-    // Each keeps its place once it was answered.
+    // Each client keeps its place after its answer.
     for _ in 0..3 {
         let mut asking = begun("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
         asking.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -339,7 +340,7 @@ fn a_viewer_that_stands_still_does_not_hold_up_the_end() {
     assert_eq!(collector.wait().code(), Some(0));
 }
 
-/// Traces that a search for a span with both has to read, for each has one and the other apart.
+/// Traces that a search for a span with two properties has to read, because each trace has both, but on different spans.
 fn traces_that_nearly_match(ids: Range<u32>) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let traces = ids.map(|id| {
@@ -376,11 +377,11 @@ fn searches_leave_a_place_to_who_wants_one_trace() {
         search.set_nonblocking(true).unwrap();
         search.peek(&mut [0]).is_ok()
     });
-    // Who waits for its turn behind all of them gets it once all but one are answered.
+    // A query that waits behind all of them gets its turn once all but one are answered.
     assert!(answered.count() < SEARCHES / 2);
 }
 
-/// JSON that is a list of one span whatever its length.
+/// JSON of this length that is a list of one span.
 fn padded(length: usize) -> Vec<u8> {
     let mut body = br#"[{"traceId":"1","id":"1"}]"#.to_vec();
     body.resize(length, b' ');
@@ -423,7 +424,7 @@ fn messages_that_are_only_announced_keep_nobody_waiting() {
 #[test]
 fn who_holds_memory_in_silence_makes_room_for_others() {
     let folder = tempfile::tempdir().unwrap();
-    // One large message at a time.
+    // Only one large message can be read at a time.
     let text = "max_message_mib = 1\nmax_reading_mib = 2\nmessage_seconds = 3600\nhttp_idle_seconds = 3600\n";
     let collector = configured(folder.path(), text);
     let mut silent = TcpStream::connect(collector.http).unwrap();
@@ -431,7 +432,7 @@ fn who_holds_memory_in_silence_makes_room_for_others() {
     silent.write_all(&[head.as_bytes(), &padded(500_000)].concat()).unwrap();
     let post = || collector.post("/api/v2/spans", &[JSON], &padded(500_000)).0;
     wait_for(|| {
-        // It may be the first, and be too slow itself on a machine that stands still.
+        // This post may itself be the first, and be too slow if the machine stalls.
         let _accepted_or_not = post();
         let metrics = collector.get("/metrics").1;
         (!metrics.contains("\nblkin_collector_messages_dropped_total 0\n")).then_some(())

@@ -51,7 +51,7 @@ fn what_was_acknowledged_survives_kill_9() {
     assert!(ledger["spans"]["stored"].as_u64() >= Some(acknowledged.len() as u64));
 }
 
-/// Sends pairs of traces; tells those that were acknowledged.
+/// Sends pairs of traces; reports those that were acknowledged.
 fn send_until_killed(mut scribe: Scribe, first: i64, tell: &Sender<i64>) {
     for id in (first..).step_by(2) {
         match scribe.log(&[span_entry(id), span_entry(id + 1)]) {
@@ -143,14 +143,14 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
     let log = folder.path().join("log");
     let collector = on_a_small_disk(folder.path(), &log);
     let mut scribe = Scribe::connect(collector.scribe);
-    // What retention does in between may make room for one more.
+    // A step of retention in between may make room for one more.
     let mut safe = (0..100).fold(0, |safe, _| fill(&mut scribe, safe));
     wait_for(|| {
         safe = fill(&mut scribe, safe);
         (collector.get("/healthz").0 == 503).then_some(())
     });
     make_room(&collector);
-    // Though nobody sends anything.
+    // It becomes healthy although nobody sends anything.
     wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
     assert_eq!(scribe.log(&[big_entry(safe + 1)]).unwrap(), ResultCode::Ok);
     assert!((1..=safe + 1).all(|id| collector.has_trace(id as u64)));
@@ -174,7 +174,7 @@ fn a_collector_that_was_killed_on_a_full_disk_starts_answers_and_goes_on_once_th
     let mut scribe = Scribe::connect(collector.scribe);
     let all_are_there = |safe: i64| (1..=safe).all(|id| collector.has_trace(id as u64));
     assert!(all_are_there(safe));
-    // What the one before had begun to write has become room for some.
+    // What the collector before had begun to write has become free room.
     let mut safe = fill(&mut scribe, safe);
     let trouble = wait_for(|| {
         assert!(all_are_there(safe), "queries are answered whatever is tried meanwhile");
@@ -195,7 +195,7 @@ fn a_collector_that_was_killed_on_a_full_disk_starts_answers_and_goes_on_once_th
     wait_for(|| (scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok).then_some(()));
     wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
     assert!(all_are_there(safe + 1));
-    // Retention may have had trouble too, if it looked meanwhile.
+    // Retention may have had trouble too, if it ran meanwhile.
     wait_for(|| collector.get("/healthz").1.contains(r#""troubles":[]"#).then_some(()));
     assert!(is_told("store", 0) && is_told("retention", 0), "{}", collector.get("/metrics").1);
     assert_eq!(collector.ledger()["spans"]["stored"], safe + 1);
@@ -261,8 +261,8 @@ fn a_start_over_a_read_only_disk_answers_and_goes_on_once_it_can_be_written() {
     assert!(collector.has_trace(1) && collector.has_trace(2));
 }
 
-/// A collector no file of which may grow beyond 4 MiB: writing fails as on a full disk, and the signal that comes with it
-/// does no harm.
+/// A collector whose files may not grow beyond 4 MiB: writes fail as on a full disk, and the signal that comes with such a
+/// failure does no harm.
 fn on_a_small_disk(folder: &std::path::Path, log: &std::path::Path) -> Collector {
     let mut limited = Command::new("bash");
     limited.args(["-c", r#"ulimit -S -f 4096; exec "$@""#, "bash"]);
@@ -271,7 +271,7 @@ fn on_a_small_disk(folder: &std::path::Path, log: &std::path::Path) -> Collector
     Collector::spawn_logging_to(folder, &mut limited, std::fs::File::create(log).unwrap().into())
 }
 
-/// Sends spans after one of this number until there is no room; returns the number of the last that was stored.
+/// Sends spans with numbers after `stored` until there is no room; returns the number of the last one that was stored.
 fn fill(scribe: &mut Scribe, stored: i64) -> i64 {
     let mut safe = stored;
     while scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok {
@@ -291,7 +291,7 @@ fn limit_files(collector: &Collector, limit: &str) {
     assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
 }
 
-/// A span with incompressible 200 KiB.
+/// A span with 200 KiB of incompressible text.
 fn big_entry(trace_id: i64) -> blkin_thrift::scribe::LogEntry {
     let mut span = running::span(trace_id);
     span.annotations[0].value = format!("{trace_id:x}").repeat(200_000);

@@ -1,4 +1,4 @@
-//! What stands behind a proxy that passes on one path.
+//! A collector behind a proxy that passes on only one path.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ fn all_that_is_asked_for_is_under_zipkin_too() {
     assert!(head.contains(&"content-type: text/event-stream".to_owned()), "{head:?}");
 }
 
-/// What Zipkin's page says of its own place.
+/// The parts of Zipkin's page that name its own path.
 const PAGE: &str = r#"<base href="/zipkin/"><link rel="icon" href="/zipkin/favicon.ico">
 <script src="/zipkin/static/js/index.js"></script>"#;
 

@@ -1,4 +1,4 @@
-//! What the configuration says of queries, and the intervals between annotations.
+//! The configuration keys that bound queries, and the intervals between annotations.
 
 use std::io::Read;
 
@@ -79,7 +79,7 @@ fn calls_within_a_microsecond_count_and_those_whose_end_nobody_told_are_named() 
     assert_eq!(all["without_end"], 2, "{all}");
 }
 
-/// A producer and a consumer that share a span, as v1 tells it, and two that do not, as v2 does.
+/// A producer and a consumer that share a span, as in v1, and two that do not, as in v2.
 #[test]
 fn the_time_of_a_message_is_told_of_the_service_that_received_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn an_answer_of_some_size_is_compressed_for_who_takes_that() {
     assert_eq!(collector.coded("/api/v2/services", "gzip"), (None, b"[]".to_vec()));
 }
 
-/// RFC 9110, 8.8.3.3: a strong tag would be another in each coding. And 15.4.5: a cache has to know that there are several.
+/// RFC 9110, 8.8.3.3: a strong tag would have to differ between codings. And 15.4.5: a cache must know that there are several.
 #[test]
 fn a_file_of_the_page_has_a_weak_tag_whatever_its_coding_and_says_what_it_depends_on_also_if_it_is_not_sent()
 {

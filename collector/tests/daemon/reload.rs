@@ -1,4 +1,4 @@
-//! SIGHUP: what can change while the collector runs does, of what cannot the log says so, and nothing is lost.
+//! SIGHUP: keys that can change while the collector runs do, the log names those that cannot, and nothing is lost.
 
 use std::fs::File;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn log(folder: &Path) -> String {
     std::fs::read_to_string(folder.join("log")).unwrap()
 }
 
-/// Reloads, and returns what the log said of it.
+/// Reloads, and returns what was logged about it.
 fn reload(collector: &Collector, folder: &Path, text: &str, last_words: &str) -> String {
     let before = log(folder).len();
     write(folder, text);

@@ -11,7 +11,7 @@ use blkin_thrift::scribe::{LogEntry, Outcome, ResultCode, decode_reply, encode_l
 use blkin_thrift::{Annotation, Endpoint, Limits, Span};
 use serde_json::Value;
 
-/// What the tests wait at most for anything, on however slow a machine.
+/// The longest time that the tests wait for anything, however slow the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running collector; dropping it kills it.
@@ -74,7 +74,7 @@ impl Collector {
         (status, body)
     }
 
-    /// The body of a GET; none if the collector has let the connection go before it was asked anything.
+    /// The body of a GET; none if the collector closed the connection before it got a request.
     pub(crate) fn get_unless_let_go(&self, path: &str) -> Option<String> {
         let mut answer = agent().get(format!("http://{}{path}", self.http)).call().ok()?;
         answer.body_mut().read_to_string().ok()
@@ -86,7 +86,7 @@ impl Collector {
         answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
     }
 
-    /// The status of the answer to a GET, and where it sends.
+    /// The status of the answer to a GET, and where it redirects.
     pub(crate) fn sent_to(&self, path: &str) -> (u16, Option<String>) {
         let request = agent().get(format!("http://{}{path}", self.http));
         let answer = request.config().max_redirects(0).build().call().unwrap();
@@ -94,7 +94,7 @@ impl Collector {
         (answer.status().as_u16(), place)
     }
 
-    /// What whoever accepts these codings gets: the coding of the answer, and its bytes.
+    /// The answer to a client that accepts these codings: the coding of the answer, and its bytes.
     pub(crate) fn coded(&self, path: &str, accepted: &str) -> (Option<String>, Vec<u8>) {
         let request = agent().get(format!("http://{}{path}", self.http)).header("accept-encoding", accepted);
         let mut answer = request.call().unwrap();
@@ -172,7 +172,7 @@ pub(crate) fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The lines of a log with these words, once there are so many: what is said is written a moment after it happened.
+/// The lines of a log with these words, once there are so many: lines are written a moment after the event.
 pub(crate) fn told(log: &Path, words: &str, times: usize) -> Vec<String> {
     wait_for(|| {
         let said = std::fs::read_to_string(log).unwrap();

@@ -1,4 +1,4 @@
-//! An engine whose rows outlive a store, whose transactions fail when asked to, and which counts what they cost.
+//! An engine whose rows outlive a store, whose transactions fail on demand, and which counts their cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,25 +7,25 @@ use blkin_collector::store::engine::{Engine, Snapshot, Transaction, Visit, Work}
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::{Damage, StoreError};
 
-/// Rows that outlive a store, and an engine that fails when asked to.
+/// Rows that outlive a store, and an engine that fails on demand.
 #[derive(Clone, Default)]
 pub(crate) struct Faulty {
     rows: Arc<Memory>,
-    /// So many transactions from now one fails; 0 is none.
+    /// Which transaction from now on fails before it is durable; 0 for none.
     pub(crate) fails_before: Arc<AtomicU64>,
-    /// The same, but what it wrote is there.
+    /// The same, but the transaction fails after it is durable.
     pub(crate) fails_after: Arc<AtomicU64>,
-    /// Whether there is no room to write to.
+    /// Whether the disk is full.
     pub(crate) is_full: Arc<AtomicBool>,
-    /// How many rows of pieces transactions have looked at.
+    /// How many rows of pieces transactions have read.
     pub(crate) blocks_seen: Arc<AtomicU64>,
-    /// How many bytes of segments transactions have looked at.
+    /// How many bytes of segments transactions have read.
     pub(crate) index_seen: Arc<AtomicU64>,
     /// How many bytes of segments transactions have written.
     pub(crate) index_bytes: Arc<AtomicU64>,
 }
 
-/// A transaction whose looks at pieces are counted, and its bytes of segments.
+/// A transaction that counts the rows of pieces and the bytes of segments that it reads and writes.
 struct Counted<'t>(&'t mut dyn Transaction, &'t Faulty);
 
 impl Snapshot for Counted<'_> {

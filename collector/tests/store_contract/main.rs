@@ -1,5 +1,5 @@
-//! What every store must do: the rules that hold for whoever answers, and those of our own stores alone, each run over
-//! each store.
+//! What every store must do: the rules for anything that answers, and those for the collector's own stores, each run over each
+//! store.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
 #[macro_use]
@@ -28,7 +28,7 @@ use contract::{Link, NOW_MS, NOW_US, Names, Rule, Subject};
 /// How traces are read unless a check says otherwise.
 const STRICT: Reading = Reading { strict: true, max_bytes: 1 << 30, patience: Duration::from_secs(60) };
 
-/// A store of ours, asked in this process.
+/// One of the collector's stores, asked in this process.
 struct Direct<'a>(&'a dyn Store);
 
 impl Subject for Direct<'_> {
@@ -72,7 +72,7 @@ impl Subject for Direct<'_> {
     }
 }
 
-/// The links of traces of which nothing was read before.
+/// The links between services, without anything remembered.
 fn links_of(
     store: &dyn Store,
     window_us: &RangeInclusive<u64>,
@@ -85,7 +85,7 @@ fn values(spans: &[Span]) -> Vec<Value> {
     serde_json::from_str(&v2json::write_trace(spans)).unwrap()
 }
 
-/// A span from JSON without its brackets.
+/// A span from JSON, given without its braces.
 fn span(json: &str) -> Span {
     let list = format!("[{{{json}}}]");
     v2json::read_list(list.as_bytes(), &blkin_thrift::Limits::default()).unwrap().remove(0).unwrap()
@@ -165,7 +165,7 @@ fn in_memory(check: fn(&dyn Store)) {
     check(&TraceStore::new(Memory::default()).unwrap());
 }
 
-/// The check runs on a fresh file; what it left behind must then read back the same from a reopened one.
+/// Runs a check on a new file; afterwards, the same must be read from the reopened file.
 fn on_disk(check: impl FnOnce(&dyn Store)) {
     let folder = tempfile::tempdir().unwrap();
     let open = || TraceStore::new(Disk::open(folder.path(), 1 << 20).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What our stores do beyond what others must.
+//! What the collector's own stores must do beyond the rules for others.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) fn annotations_of_a_microsecond_are_answered_in_the_order_of_their_na
     let known =
         [vec![at(Some(990), "Dequeued op"), at(Some(7), "Enqueuing op")], vec![at(Some(33), "Enqueued op")]];
     assert_eq!(store_trace(1, known), ["Enqueuing op", "Enqueued op", "Dequeued op"]);
-    // Zipkin's order where nobody told of nanoseconds.
+    // Without nanoseconds, the order is Zipkin's.
     let unknown = [vec![at(None, "Enqueuing op"), at(None, "Dequeued op")], vec![at(None, "Enqueued op")]];
     assert_eq!(store_trace(2, unknown), ["Dequeued op", "Enqueued op", "Enqueuing op"]);
 }
@@ -77,7 +77,7 @@ pub(crate) fn traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_
         let at = format!(r#""timestamp":{NOW_US},"localEndpoint":{{"serviceName":"{service}"}}"#);
         span(&format!(r#""traceId":"{trace}","id":"1",{at},{rest}"#))
     };
-    // Of a program that knows ids of 64 bits only, and of one that has more.
+    // A part from a program that knows only 64-bit ids, and one from a program with longer ids.
     let short = part("0000000000000007", "a", r#""duration":900,"tags":{"error":"","k":"v"}"#);
     let long =
         part("00000000000000010000000000000007", "b", r#""name":"get","remoteEndpoint":{"serviceName":"c"}"#);
@@ -218,7 +218,7 @@ pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
         assert_eq!(key_of(links_of(store, window_us, reading).cut), key);
         let times = query::intervals(store, &intervals, reading, &RememberedTimes::default()).unwrap();
         assert_eq!((key_of(times.cut), times.found.complete), (key, key.is_none()));
-        // For a trace by its id nobody waits long.
+        // Reading a trace by its id has no time limit.
         let key = key.filter(|_| reading.max_bytes == small.max_bytes);
         assert_eq!(key_of(query::trace(store, id(1), reading).unwrap().cut), key);
         assert_eq!(key_of(query::traces(store, &ids, reading).unwrap().cut), key);

@@ -1,5 +1,4 @@
-//! Upkeep of the index when things go wrong: transactions fail, before or after they are durable, and senders repeat
-//! themselves.
+//! Work on the index when things go wrong: transactions fail, before or after they are durable, and senders send spans again.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
 #[path = "../faulty/mod.rs"]
@@ -25,8 +24,8 @@ use blkin_thrift::{AnnotationType, BinaryAnnotation, Span};
 use faulty::Faulty;
 
 const SMALL: u64 = 20;
-/// Transactions by which a small head becomes a segment after one that was not finished: the rest of that is removed, the
-/// rows are put, then the manifest.
+/// Transactions that turn a small head into a segment after an unfinished one: the unfinished rows are removed, then the rows are
+/// written, then the manifest.
 const FLUSH_WRITES: u64 = 3;
 
 fn open(engine: &Faulty) -> TraceStore<Faulty> {
@@ -47,7 +46,7 @@ fn pieces_of(store: &dyn Store, trace: u64) -> usize {
     store.trace(TraceId::new(0, trace).unwrap(), true, &mut Room::of(usize::MAX)).unwrap().len()
 }
 
-/// How many traces were at a time.
+/// How many traces have this time.
 fn found_at(store: &dyn Store, time: i64) -> u64 {
     let mut found = 0;
     let mut count = |_: &Visited<'_>| {
@@ -94,27 +93,27 @@ fn a_trace_that_came_again_after_it_had_left_is_found_by_its_own_time_also_after
     while store.expire(&Retention { max_age_ms: 1, max_bytes: 0 }, 10).unwrap() {}
     engine.fails_after.store(1, Ordering::Release);
     assert!(store.commit(&[at(5000)], 11).is_err());
-    // Looks what has become of that.
+    // This commit finds out what became of the failed one.
     store.commit(&[batch([8])], 12).unwrap();
     assert_eq!([1000, 5000].map(|time| found_at(&store, time)), [0, 1]);
 }
 
 #[test]
 fn a_segment_that_was_not_finished_leaves_nothing_in_the_next_one() {
-    // So many that their filter takes two rows, and that of a small segment after it one.
+    // So many traces that their filter takes two rows, and that of a small segment after them one.
     const EACH: u64 = 6000;
     let engine = Faulty::default();
     let store = TraceStore::with_small_segments(engine.clone(), 1 << 20).unwrap();
     for eighth in 0..8 {
         store.commit(&[batch(eighth * EACH + 1..=(eighth + 1) * EACH)], 1).unwrap();
         store.freeze();
-        // The eighth has all of them merged: the rows are written, and then the manifest is not.
+        // The eighth makes all of them merge: the rows are written, and then writing the manifest fails.
         engine.fails_before.store(if eighth == 7 { 4 } else { 0 }, Ordering::Release);
         assert_eq!(store.upkeep(TO_THE_END).is_err(), eighth == 7);
     }
     store.commit(&[batch(8 * EACH + 1..=8 * EACH + 10)], 2).unwrap();
     store.freeze();
-    // The small one takes the place of the one that failed; merging is put off once more.
+    // The small segment gets the id of the one that failed; merging is postponed once more.
     engine.fails_before.store(FLUSH_WRITES + 1, Ordering::Release);
     assert!(store.upkeep(TO_THE_END).is_err());
     let size = store.index_size();
@@ -135,11 +134,11 @@ fn a_list_of_segments_that_failed_and_is_durable_all_the_same_never_names_one_th
         for eighth in 0..8 {
             store.commit(&[batch(eighth * EIGHTH + 1..=(eighth + 1) * EIGHTH)], 1).unwrap();
             store.freeze();
-            // The eighth has all of them merged, which takes the rows and the list.
+            // The eighth makes all of them merge, which writes the rows and the manifest.
             engine.fails_after.store(if eighth == 7 { 4 } else { 0 }, Ordering::Release);
             assert_eq!(store.upkeep(TO_THE_END).is_err(), eighth == 7);
         }
-        // As many as all of them have, which the next segment has for itself.
+        // As many traces as all of them have, which all go into the next segment.
         store.commit(&[batch(8 * EIGHTH + 1..=16 * EIGHTH)], 2).unwrap();
         store.freeze();
         engine.fails_before.store(writes, Ordering::Release);
@@ -220,21 +219,21 @@ fn a_trace_that_goes_on_costs_no_more_the_more_of_it_is_stored() {
         blocks.push(engine.blocks_seen.load(Ordering::Acquire));
         index.push(engine.index_bytes.load(Ordering::Acquire));
     }
-    // What the first segment knows is read once, and nothing after it.
+    // The first segment's pieces are read once, and nothing after them.
     let at = |round: i64, counted: &[u64]| counted[round as usize - 1];
     assert_eq!(at(2 * ROUNDS, &blocks), at(8, &blocks), "blocks were read again: {blocks:?}");
     // A place takes one or two bytes more, the later it is.
     let (first, second) = (at(ROUNDS, &index), at(2 * ROUNDS, &index) - at(ROUNDS, &index));
     assert!(second < first * 3 / 2, "{first}, then {second} bytes");
     assert_eq!(pieces_of(&store, 7) as i64, 2 * ROUNDS * EACH);
-    // And what came long ago is still known.
+    // And pieces that came long ago are still known.
     store.commit(&[spans_of(7, 0..EACH)], 1).unwrap();
     assert_eq!(at(2 * ROUNDS, &blocks), engine.blocks_seen.load(Ordering::Acquire));
     assert_eq!(store.ledger().unwrap().get(Figure::Duplicate).spans, EACH as u64);
     assert!(store.ledger().unwrap().balances());
 }
 
-/// A span of a trace that takes a block of its own, at a time.
+/// A span at a time, so large that it takes a block of its own.
 fn bulky(id: i64, parent_id: Option<i64>, timestamp: i64) -> Batch {
     let tag = BinaryAnnotation { key: "object".to_owned(), value: vec![b'x'; 60_000], ..tag() };
     let mut batch = Batch::default();
@@ -254,7 +253,8 @@ fn bulky(id: i64, parent_id: Option<i64>, timestamp: i64) -> Batch {
 fn of_a_very_long_trace_that_goes_on_after_a_start_only_the_ends_are_read() {
     const ROOT_TIME: i64 = 1 << 40;
     const SPANS: i64 = 400;
-    // What comes later began earlier, which changes the time of a trace only if it has no root: one in the midst is not seen.
+    // Later pieces have earlier times, which changes the time of a trace only if it has no root. A root in the middle is not
+    // read.
     let cases = [(1, ROOT_TIME), (SPANS, ROOT_TIME), (SPANS / 2, ROOT_TIME - 5)];
     for (root, time) in cases {
         let span = |id| match id == root {
@@ -319,7 +319,7 @@ fn a_store_that_is_opened_on_a_full_disk_answers_and_goes_on_once_there_is_room(
     let engine = Faulty::default();
     let large = TraceStore::with_small_segments(engine.clone(), 1 << 20).unwrap();
     (1..=100).for_each(|trace| large.commit(&[batch([trace])], 1).unwrap());
-    // Rows of a segment that was not finished, too.
+    // Rows of an unfinished segment, too.
     large.freeze();
     engine.fails_before.store(FLUSH_WRITES - 1, Ordering::Release);
     assert!(large.upkeep(TO_THE_END).is_err());
@@ -347,7 +347,7 @@ fn a_trial_of_the_disk_writes_as_much_as_it_should_and_leaves_nothing_behind() {
     engine.is_full.store(true, Ordering::Release);
     assert!(matches!(store.try_out(BYTES), Err(StoreError::Full)));
     engine.is_full.store(false, Ordering::Release);
-    // The transaction that removes it.
+    // The transaction that removes the segment fails.
     engine.fails_before.store(2, Ordering::Release);
     assert!(store.try_out(BYTES).is_err());
     assert!(left().is_some_and(|bytes| (BYTES..BYTES + 100).contains(&bytes)));
@@ -395,7 +395,7 @@ fn whoever_waits_for_the_index_beats() {
     check(&store, 1..=4 * SMALL);
 }
 
-/// How often a commit shows that it lives.
+/// How often a commit calls its beat.
 fn beats_of_commit(store: &dyn Store, batch: &Batch) -> u64 {
     let beats = Cell::new(0);
     let beat = || {
@@ -406,7 +406,7 @@ fn beats_of_commit(store: &dyn Store, batch: &Batch) -> u64 {
     beats.get()
 }
 
-/// Several large traces that go on after a start are each read, together for longer than a thread may be silent.
+/// Several large traces that go on after a start are read one by one, which together takes longer than a thread may be silent.
 #[test]
 fn a_commit_that_reads_what_is_stored_of_its_traces_beats_and_can_be_ended() {
     const TRACES: u64 = 3;

@@ -1,4 +1,4 @@
-//! What leaves for its age or for want of room: in which order, at what cost, and what is known of it afterwards.
+//! Which traces are removed by age or size: in which order, at what cost, and what is known of them afterwards.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -15,7 +15,7 @@ use blkin_thrift::Span;
 use crate::faulty::Faulty;
 use crate::{SMALL, batch, open, pieces_of, spans_of};
 
-/// Otherwise each step of retention would have a trace that goes on for long be read again as a whole.
+/// Otherwise, after each step of retention, a trace that goes on for long would be read again as a whole.
 #[test]
 fn what_retention_removes_lets_others_be_remembered_and_itself_be_forgotten() {
     let engine = Faulty::default();
@@ -32,7 +32,7 @@ fn what_retention_removes_lets_others_be_remembered_and_itself_be_forgotten() {
     let duplicates = || store.ledger().unwrap().get(Figure::Duplicate).spans;
     store.commit(&[piece(1, 1)], 1).unwrap();
     age_out(200);
-    // As if it had never been there, also if it is remembered when it leaves.
+    // The trace counts as new, even if it was remembered when it was removed.
     store.commit(&[piece(1, 1)], 300).unwrap();
     age_out(500);
     store.commit(&[piece(1, 1)], 600).unwrap();
@@ -50,7 +50,7 @@ fn what_retention_removes_lets_others_be_remembered_and_itself_be_forgotten() {
     assert_eq!((pieces_of(&store, 3), duplicates()), (3, 1));
 }
 
-/// As one of a program that has few ids: what it had in each of its lives would be looked for with the next.
+/// A program may use few ids again and again. Otherwise the old pieces of an id would be looked for with each new trace.
 #[test]
 fn of_a_trace_that_came_again_after_it_had_left_nothing_is_looked_for_that_it_had_before() {
     let engine = Faulty::default();
@@ -61,7 +61,7 @@ fn of_a_trace_that_came_again_after_it_had_left_nothing_is_looked_for_that_it_ha
         store.upkeep(TO_THE_END).unwrap();
     };
     indexed(&[batch([7, 8])], 1);
-    // What is known of both stays in the index with this.
+    // This piece keeps what is known of both in the index.
     store.commit(&[spans_of(8, 2..3)], 150).unwrap();
     while store.expire(&Retention { max_age_ms: 100, max_bytes: 0 }, 200).unwrap() {}
     indexed(&[batch([7])], 210);
@@ -107,7 +107,7 @@ fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten(
         found
     };
     assert_eq!((found("1"), found("200"), found("400"), found("401")), (vec![7], vec![7], vec![7], vec![]));
-    // It leaves as a whole, and its place in the index with it.
+    // The trace is removed as a whole, and its place in the index with it.
     while store.expire(&retention, 1 << 30).unwrap() {}
     assert_eq!((pieces_of(&store, 7), store.count().unwrap().spans), (0, 0));
     for round in 1..=8 * SMALL {
@@ -132,18 +132,18 @@ fn blocks_that_a_clock_which_was_ahead_has_dated_hold_up_no_others_and_leave_wit
         assert!(store.ledger().unwrap().balances());
         left_on(&store)
     };
-    // The last has none behind it: it stays until there is.
+    // The last block has none behind it, so it stays until there is one.
     assert_eq!((left_at(11), left_at(12), left_at(13)), (2, 5, 5));
     store.commit(&[batch([6])], 13 * DAY_MS).unwrap();
     assert_eq!((left_at(13), left_at(14)), (5, 7));
 }
 
-/// The first of the traces that were stored one after the other that has not left.
+/// The first trace that is left of those that were stored one after the other.
 fn left_on(store: &dyn Store) -> u64 {
     (1..7).find(|&trace| pieces_of(store, trace) > 0).unwrap_or(7)
 }
 
-/// Each of its blocks is passed, and in each it is met.
+/// Retention passes each block of the trace, and meets the trace in each.
 #[test]
 fn a_trace_in_many_blocks_costs_retention_no_more_for_each_the_more_they_are() {
     let seen_for = |blocks: i64| {
@@ -153,7 +153,7 @@ fn a_trace_in_many_blocks_costs_retention_no_more_for_each_the_more_they_are() {
             store.commit(&[spans_of(7, id..id + 1)], 1).unwrap();
             store.upkeep(TO_THE_END).unwrap();
         }
-        // What is in memory is found there.
+        // Makes segments, because traces in memory would be found there.
         store.commit(&[batch(1001..=1000 + SMALL)], 2).unwrap();
         store.upkeep(TO_THE_END).unwrap();
         let before = engine.index_seen.load(Ordering::Acquire);
@@ -162,12 +162,12 @@ fn a_trace_in_many_blocks_costs_retention_no_more_for_each_the_more_they_are() {
         assert_eq!((pieces_of(&store, 7), pieces_of(&store, 1001)), (0, 1));
         engine.index_seen.load(Ordering::Acquire) - before
     };
-    // So many that all its places are in one segment.
+    // So many pieces that all parts of the trace are in one segment.
     let (few, many) = (seen_for(8 * SMALL as i64), seen_for(8 * 8 * SMALL as i64));
     assert!(many < 16 * few, "{few}, then {many} bytes for eight times as many");
 }
 
-/// Those of storage daemons' lives, say: each block has something of all that still went on when it came.
+/// Long traces, for example of whole lives of storage daemons: each block has pieces of all traces that still go on.
 #[test]
 fn traces_that_went_on_together_and_end_one_after_the_other_have_each_block_read_twice_at_most() {
     const TRACES: i64 = 16;
@@ -180,7 +180,7 @@ fn traces_that_went_on_together_and_end_one_after_the_other_have_each_block_read
     let before = engine.blocks_seen.load(Ordering::Acquire);
     assert!(store.expire(&Retention { max_age_ms: 100, max_bytes: 0 }, 1000).unwrap());
     let seen = engine.blocks_seen.load(Ordering::Acquire) - before;
-    // As it was written, and what was kept of it.
+    // Each block is read as it was written, and as its kept rest.
     assert!(seen <= 2 * TRACES as u64, "{seen}");
     assert_eq!(store.count().unwrap().spans, 0);
     assert!(store.ledger().unwrap().balances());
@@ -198,12 +198,12 @@ fn retention_by_size_counts_what_leaves_of_blocks_that_were_passed_before() {
     let bytes = u64::from_be_bytes(bytes.try_into().unwrap());
     let expire_beyond = |max_bytes| store.expire(&Retention { max_age_ms: 0, max_bytes }, 1).unwrap();
     assert!(!expire_beyond(bytes), "all that is there is as much as may be");
-    // A little less than there is: what ends first leaves with all that was kept of it, and nothing else does.
+    // With a little less room than is used, the trace that ends first is removed with all its kept pieces, and nothing else is.
     while expire_beyond(bytes - 1) {}
     assert_eq!((pieces_of(&store, 1), store.count().unwrap().spans), (0, 600));
 }
 
-/// What the store tells of all that decides what is read of a trace.
+/// The hash of everything that decides what is read of a trace.
 fn state_of(store: &dyn Store, trace: u64) -> u64 {
     let mut state = DefaultHasher::new();
     let mut tell = |visited: &Visited<'_>| {
@@ -216,7 +216,7 @@ fn state_of(store: &dyn Store, trace: u64) -> u64 {
     state.finish()
 }
 
-/// As of a program that has one trace for all that it does.
+/// A program may use one trace for everything it does.
 #[test]
 fn a_trace_that_never_ends_loses_what_is_older_of_it_before_all_others_leave_with_it() {
     const MIB: usize = 1 << 20;
@@ -238,7 +238,7 @@ fn a_trace_that_never_ends_loses_what_is_older_of_it_before_all_others_leave_wit
     let of_endless = pieces_of(&store, 1);
     assert!((20..=40).contains(&of_endless), "{of_endless}");
     assert_eq!(store.count().unwrap(), store.ledger().unwrap().get(Figure::Stored));
-    // And what is told of it is another state each time that something of it has left.
+    // The state of the trace is another one each time that a part of it has been removed.
     let mut seen = BTreeMap::new();
     let less = Retention { max_age_ms: 0, max_bytes: 20 * MIB as u64 };
     while store.expire(&less, 1).unwrap() {
@@ -256,7 +256,7 @@ fn retention_keeps_up_with_whatever_is_written_between_two_of_its_steps() {
     let retention = Retention { max_age_ms: 0, max_bytes: 1 << 20 };
     for round in 0..5 {
         let mut batch = Batch::default();
-        // More blocks than a step passes otherwise: a piece fills one.
+        // More blocks than a step usually passes: each piece fills one.
         for trace_id in round * 100 + 1..=(round + 1) * 100 {
             batch.push(&Piece::V1(Span { trace_id, id: 1, name: "x".repeat(60_000), ..Span::default() }));
         }

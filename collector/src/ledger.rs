@@ -55,7 +55,7 @@ pub enum Figure {
     Stored = 3,
     /// Was in the store already.
     Duplicate = 4,
-    /// Could not be read, or says nothing (an annotation without a time or a value).
+    /// Could not be read, or is empty (an annotation without a time or a value, a tag without a key or a value).
     Malformed = 5,
     /// Belongs to a trace that the collector's sampling leaves out.
     SampledOut = 6,

@@ -115,7 +115,7 @@ pub enum BadEntry {
     TooLarge {
         /// What is too large.
         what: &'static str,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
 }

@@ -33,9 +33,9 @@ pub struct V2View<'a> {
     pub timestamp: Option<i64>,
     /// Microseconds, above zero.
     pub duration: Option<i64>,
-    /// Who recorded this span.
+    /// The endpoint that recorded this span.
     pub local: Place<'a>,
-    /// Who is on the other side.
+    /// The endpoint on the other side.
     pub remote: Place<'a>,
     /// The annotations, sorted by time and value, each pair once.
     pub annotations: Vec<(i64, &'a str)>,

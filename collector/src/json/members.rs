@@ -6,7 +6,7 @@ use super::{Object, Reading, Text, Whole, set, skip};
 use crate::model::{BadId, Endpoint};
 use crate::refusal::BadEntry;
 
-/// The members that spans of both versions have under the same names.
+/// The members that spans of both versions have under the same names, as read so far.
 #[derive(Default)]
 pub(crate) struct Common {
     pub(crate) trace_id: Option<Text>,

@@ -52,7 +52,7 @@ impl IntervalRequest {
     }
 }
 
-/// The answer.
+/// The measured intervals, by service.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Intervals {
     /// Traces that were looked at.
@@ -74,13 +74,13 @@ pub struct ServiceIntervals {
     pub service: String,
     /// How many intervals were measured.
     pub count: u64,
-    /// Their mean.
+    /// The mean of the intervals.
     pub average_us: f64,
     /// Half of the intervals took at most this long; within 0.8 % of the exact value.
     pub p50_us: u64,
     /// 99 of 100 intervals took at most this long; within 0.8 % of the exact value.
     pub p99_us: u64,
-    /// The longest.
+    /// The longest interval.
     pub max_us: u64,
 }
 
@@ -197,7 +197,7 @@ impl IntervalRequest {
         (&self.from, &self.to, &self.service, &self.span_name, reading.strict).hash(state);
     }
 
-    /// Adds a trace.
+    /// Measures in a trace, and adds the result.
     fn measure(&self, spans: &[Span], sum: &mut Measuring) {
         sum.traces += 1;
         for (service, between) in self.times_of(spans) {

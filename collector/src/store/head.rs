@@ -39,7 +39,7 @@ impl Version {
     }
 }
 
-/// Where the pieces of a trace are that one part of the index knows, and how much they are.
+/// The first and the last block, and the bytes, of those pieces of a trace that one part of the index knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     /// The block of the first of these pieces.

@@ -23,7 +23,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Says that there is something to do.
+    /// Wakes the thread: there is something to do.
     pub(super) fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.heard.notify_one();

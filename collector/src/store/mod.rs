@@ -102,9 +102,9 @@ pub enum StoreError {
          --data-dir"
     )]
     Format {
-        /// What the store says.
+        /// The version of the store's format.
         found: u8,
-        /// What this program knows.
+        /// The version that this program writes.
         known: u8,
     },
     /// The key-value library failed.

@@ -126,7 +126,7 @@ pub(super) fn put_record(record: &Record, before: Option<u64>, bytes: &mut Vec<u
     }
 }
 
-/// What a record says but for its parts: time, low and high half of the id, longest span, number of parts.
+/// A record without its parts: time, low and high half of the id, longest span, number of parts.
 fn take_head(before: Option<u64>, bytes: &mut &[u8]) -> Option<(u64, u64, u64, u64, u64)> {
     let time = varint::take(bytes)?;
     let time_us = before.map_or(time, |before| before.wrapping_sub(time));

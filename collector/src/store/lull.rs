@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The longest such delay of an answer: as long as consumerd's messages wait for each other.
 pub(super) const LONGEST: Duration = Duration::from_millis(5);
-/// A batch of so many bytes is committed without waiting.
+/// Once so many bytes wait, they are committed without waiting for more.
 pub(super) const ENOUGH_BYTES: usize = 64 << 10;
 /// The most commits between two tries, as a power of two.
 const MOST_DOUBLINGS: u32 = 6;

@@ -107,7 +107,8 @@ pub enum BadEntry {
     MissingKey,
     /// A member that only the other version of the format has: it would be lost.
     #[error(
-        "failed to read a span: {0} belongs to the other version of the format; post v1 to /api/v1/spans, v2 to /api/v2/spans"
+        "failed to read a span: the member {0} belongs to the other version of the format; post v1 to /api/v1/spans, v2 to \
+         /api/v2/spans"
     )]
     OtherVersion(&'static str),
     /// More of something than the limit allows.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Everything that can be shown of the object store without any BlkKin daemon: units, then whole clusters.
-# The programs are in $BUILD (build); `make test` builds them first. Extra arguments choose tests by name.
+# All tests of the object store that need no BlkKin daemon: units, then whole clusters.
+# The programs are in $BUILD (build); `make test` builds them first. Extra arguments select cluster tests by name.
 set -eu
 cd "$(dirname "$0")"
 build=${BUILD:-build}

@@ -1,4 +1,4 @@
-"""GlusterFS' side: two stock bricks, a volfile server, and stock fio as their client."""
+"""GlusterFS' side: two unmodified bricks, a volfile server, and unmodified fio as their client."""
 
 import itertools
 import json
@@ -16,14 +16,14 @@ _numbers = itertools.count(1)
 
 
 def own_address():
-    """A loopback address that no other cluster has: GlusterFS' ports are fixed."""
+    """A loopback address that no other cluster uses, because GlusterFS' ports are fixed."""
     pid = os.getpid()
     return f"127.{1 + pid // 250 % 250}.{1 + pid % 250}.{next(_numbers)}"
 
 
 class Cluster:
-    """Two bricks below a folder. `tracer` is the translator's type, None: none is in the graphs; of each brick its delay of
-    writes, and where it is traced."""
+    """Two bricks below a folder. `tracer` is the translator's type, or None for graphs without the translator; `delays_us` and
+    `layers` hold, for each brick, the delay of its writes and the layers at which it is traced."""
 
     def __init__(self, folder, tracer, environment, delays_us=(0, 0), layers=(ALL_LAYERS, ALL_LAYERS)):
         self.folder, self.environment = folder, environment
@@ -44,7 +44,7 @@ class Cluster:
         volfile, log = self.folder / f"{name}.vol", self.folder / f"{name}.log"
         volfile.write_text(graph)
         command = ["glusterfsd", "--no-daemon", "-f", volfile, "-l", log, "-p", self.folder / f"{name}.pid"]
-        # It listens before it knows whether its graph is good; that it logs.
+        # The brick listens before it has checked its graph; the log line shows that the graph is good.
         self.bricks.append(Daemon(name, command, log, lambda: "Final graph:" in log.read_text(), self.environment))
 
     def mount(self):
@@ -56,13 +56,13 @@ class Cluster:
         self.mounted = Daemon("mount", command, log, self.mountpoint.is_mount, self.environment)
 
     def unmount(self):
-        """Ends the mount; the client unmounts before it ends."""
+        """Stops the mount's client, which unmounts before it ends."""
         if self.mounted:
             self.mounted.stop()
             self.mounted = None
 
     def start_fio(self, *options, environment=()):
-        """Starts fio, in the cluster's environment and `environment`: on the mount if there is one."""
+        """Starts fio with the cluster's environment and `environment`: on the mount if there is one, else over gfapi."""
         report = self.folder / f"fio-{len(self.loads)}.json"
         gfapi = ["--ioengine=gfapi", "--volume=traced", f"--brick={self.address}", "--filename=data"]
         engine = ["--ioengine=psync", f"--filename={self.mountpoint}/data"] if self.mounted else gfapi
@@ -75,7 +75,7 @@ class Cluster:
         return load
 
     def finish_fio(self, load):
-        """Waits for its end and returns what it measured of its one job."""
+        """Waits for fio to end and returns the figures of its only job."""
         load.wait(FIO_LIMIT_S)
         said = load.report.with_suffix(".log").read_text()
         check(load.returncode == 0, f"fio ended with {load.returncode}:\n{said}")

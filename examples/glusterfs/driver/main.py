@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `run` starts once everything is built."""
+"""The program that `run` starts once everything is built."""
 
 import argparse
 import signal
@@ -12,7 +12,7 @@ from world import Built
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started ends, and folders go
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes started here end and folders are removed
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", required=True, help="folder of BlkKin's programs")
     parser.add_argument("--translator", required=True, help="features/blkin as a shared object")

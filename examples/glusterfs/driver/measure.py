@@ -1,5 +1,5 @@
-"""What tracing costs fio. The cases take turns, each round begins with another, and each begins when the daemons have nothing left
-of the one before, so that drift and leftovers hit all alike."""
+"""Measures what tracing costs fio. The cases take turns, and each round begins with another case, so that drift affects all alike.
+A case begins only when the daemons have finished all work of the case before."""
 
 import os
 import statistics
@@ -8,7 +8,7 @@ from processes import wait_until
 from world import world
 
 SECONDS = 1
-#: Case: whether the translator is in the graphs, and what fio is told by its environment.
+#: For each case: whether the translator is in the graphs, and additions to fio's environment.
 CASES = {
     "no translator": (False, {}),
     "switched off": (True, {"BLKIN_OFF": "1"}),
@@ -19,7 +19,7 @@ LOAD = ("--rw=randwrite", "--bs=4k", "--size=16m", "--time_based", f"--runtime={
 
 
 class Load:
-    """One run of fio, measured to its end; what gfapi does for ten seconds after that, closing the volume, is nobody's cost."""
+    """One run of fio, measured until its job ends. After that gfapi needs ten seconds to close the volume, which do not count."""
 
     def __init__(self, node, cluster, environment):
         collector, consumerd = node.daemons
@@ -30,13 +30,13 @@ class Load:
         self.process = cluster.start_fio(*LOAD, f"--exec_postrun=touch {self.over}", environment=environment)
 
     def wait(self):
-        """Until it is measured."""
+        """Waits until fio's job has ended, and measures the CPU time used."""
         wait_until(self.process, self.over.exists, lambda: "fio to have measured")
         self.cpu_us = [cpu_us_of(daemons) - earlier for daemons, earlier in zip(self.measured, self.before)]
         return self
 
     def figures(self):
-        """Writes a second, mean and 99th percentile of their microseconds, and CPU of a write: bricks, consumerd, collector."""
+        """Writes a second, their mean and 99th percentile latency in µs, and CPU µs per write of bricks, consumerd, collector."""
         write = self.cluster.finish_fio(self.process)["write"]
         latency = write["clat_ns"]
         return (write["iops"], latency["mean"] / 1000, latency["percentile"]["99.000000"] / 1000,
@@ -48,13 +48,13 @@ def cpu_us_of(daemons):
 
 
 def turned(cases, by):
-    """The cases, beginning with another one."""
+    """The cases, rotated by `by` places."""
     by %= len(cases)
     return cases[by:] + cases[:by]
 
 
 def row(case, runs, base):
-    """A line of the table: medians, the spread of the writes, and what they are of the first case's."""
+    """A line of the table: medians, lowest and highest writes a second, and the difference from the first case."""
     writes, *others = zip(*runs)
     median = statistics.median(writes)
     change = "" if runs is base else f"{100 * (median / statistics.median(each[0] for each in base) - 1):+.1f} %"
@@ -63,7 +63,7 @@ def row(case, runs, base):
 
 
 def table(runs):
-    """Markdown, a line for each case."""
+    """Prints the table in Markdown, a line for each case."""
     print("| | writes a second | lowest – highest | | mean µs | 99 % µs | CPU µs: bricks | consumerd | collector |")
     print("|---|---|---|---|---|---|---|---|---|")
     base = next(iter(runs.values()))
@@ -74,7 +74,7 @@ def table(runs):
 def main(built, rounds):
     with world(built, tracer=False) as plain, world(built) as traced:
         for load in [Load(*each, CASES["switched off"][1]) for each in (plain, traced)]:
-            load.wait()  # it lays the file out
+            load.wait()  # this first run creates the file
         loads = {case: [] for case in CASES}
         for turn in range(rounds):
             for case in turned(list(CASES), turn):

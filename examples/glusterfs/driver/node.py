@@ -1,4 +1,4 @@
-"""BlkKin's side: a collector and a consumerd of this tree, and what `blkin` says of them."""
+"""BlkKin's side: a collector and a consumerd of this tree, and queries through `blkin` and the collector's API."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from processes import LIMIT_S, Daemon, check
 
 
 EVERY = 1_000_000
-#: The collector answers with all of a test's traces, more than anybody looks at otherwise.
+#: Lets the collector return all traces of a test in one answer, which is more than its defaults allow.
 SETTINGS = f"query_max_traces = {EVERY}\nquery_max_mib = 2048\n"
 
 
@@ -33,7 +33,7 @@ class Node:
                                 BLKIN_CONSUMERD_URL=f"http://{consumerd['http']}")
 
     def start(self, name, *flags):
-        """Starts one and returns its ready file: the addresses it has."""
+        """Starts a daemon and returns the content of its ready file: its addresses."""
         ready = self.folder / f"{name}.ready"
         command = [self.programs / f"blkin-{name}", *map(str, flags), "--ready-file", ready]
         self.daemons.append(Daemon(name, command, self.folder / f"{name}.log",
@@ -48,11 +48,11 @@ class Node:
         return done.stdout
 
     def settle(self):
-        """Waits until no annotation is on its way any more; every equation of the ledger holds, or this fails."""
+        """Waits until no annotation is on its way any more; fails unless every equation of the ledger holds. Returns the ledger."""
         return self.blkin("ledger", "--settle", "30s")
 
     def sums(self):
-        """Once everything has settled: annotations attempted by all programs, lost by any cause, and stored."""
+        """Waits as settle() does; returns the annotations attempted by all programs, lost for any cause, and stored."""
         self.settle()
         equations = json.loads(self.blkin("ledger", "--json"))["equations"]
 
@@ -63,24 +63,24 @@ class Node:
         return total("attempted"), total("lost{"), total("stored")
 
     def metric(self, name):
-        """One of the collector's counters, now: the sum of its series."""
+        """The current value of one of the collector's counters, summed over its series."""
         with urllib.request.urlopen(f"{self.collector}/metrics", timeout=LIMIT_S) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
     def traces(self, **query):
-        """Every stored trace that has such a span, as the API tells it: lists of spans."""
+        """Every stored trace that matches the query, as the API returns it: a list of spans each."""
         query = urllib.parse.urlencode({"limit": EVERY, **query})
         with urllib.request.urlopen(f"{self.collector}/api/v2/traces?{query}", timeout=LIMIT_S) as answer:
             return json.load(answer)
 
     def averages(self, begin, end, span):
-        """What `blkin stats` says: the mean microseconds between two annotations, by service."""
+        """The mean microseconds between two annotations by service, from `blkin stats`."""
         stats = json.loads(self.blkin("stats", begin, end, "--span", span, "--json"))
         return {each["service"]: each["average_us"] for each in stats["services"]}
 
     def slowest(self, span):
-        """The spans of the slowest trace that has such a span, as `blkin` finds it."""
+        """The spans of the slowest trace that has a span of this name, found with `blkin traces`."""
         found, = json.loads(self.blkin("traces", "--slowest", "--span", span, "--limit", 1, "--json"))
         return json.loads(self.blkin("trace", found["trace_id"], "--json"))
 

@@ -1,4 +1,4 @@
-"""Processes that end with this one, and waiting for what they do."""
+"""Starts processes that end with this one, and waits for events in them."""
 
 import os
 import select
@@ -10,7 +10,7 @@ PERIOD_S = 0.01
 
 
 class Failure(Exception):
-    """What was expected did not happen."""
+    """An expectation was not met."""
 
 
 def check(condition, why):
@@ -18,12 +18,12 @@ def check(condition, why):
         raise Failure(why)
 
 
-#: What comes after it is terminated when this process is gone, however that came.
+#: Prefix of a command: the kernel terminates the command when this process has gone, for whatever reason.
 ENDS_WITH_US = ["setpriv", "--pdeathsig", "TERM"]
 
 
 def wait_until(process, found, what):
-    """Waits for something that a process does, and no longer once it has ended; `what()` says what it was."""
+    """Waits until `found()` is true. Fails when `process` ends before that, or after a time limit; `what()` describes the wait."""
     deadline = time.monotonic() + LIMIT_S
     pidfd = os.pidfd_open(process.pid)
     try:
@@ -36,14 +36,14 @@ def wait_until(process, found, what):
 
 
 def cpu_us(pid):
-    """Time that a process has been on a CPU, in microseconds."""
+    """The CPU time of a process, in microseconds."""
     with open(f"/proc/{pid}/stat") as stat:
         user, system = stat.read().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) * 1_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Daemon:
-    """A process that has become ready: `ready()` says when."""
+    """A process, started and waited for until `ready()` is true."""
 
     def __init__(self, name, command, log, ready, environment=None):
         self.name, self.log = name, log
@@ -57,7 +57,7 @@ class Daemon:
             raise
 
     def cpu_us(self):
-        """Time on a CPU so far, its children's with it."""
+        """CPU time so far, including its children's."""
         pid = self.process.pid
         with open(f"/proc/{pid}/task/{pid}/children") as children:
             return sum(cpu_us(each) for each in [pid, *map(int, children.read().split())])

@@ -1,7 +1,7 @@
-"""Real fio over real GlusterFS, traced: what must hold, whatever happens to it.
+"""Tests of tracing with real fio over real GlusterFS.
 
-Each test has a cluster, a node and loopback addresses of its own. They run side by side, for gfapi takes ten seconds to
-close a volume, in which it waits for a timer of its own.
+Each test has a cluster, a node and loopback addresses of its own. The tests run side by side, because gfapi takes ten
+seconds to close a volume, in which it only waits for a timer.
 """
 
 import collections
@@ -17,17 +17,17 @@ from world import world as running
 
 WRITES = ("--rw=randwrite", "--bs=4k", "--verify=crc32c", "--verify_fatal=1")
 SIDE_BY_SIDE = 4
-SKIPPED = 77  # what ./scripts/test takes for that
+SKIPPED = 77  # the exit code that ./scripts/test takes for a skipped test
 TESTS = []
 
 
 def world(built, environment=(), **cluster):
-    """A node and a cluster, whose rings hold what is written while this machine lets consumerd wait."""
+    """A node and a cluster, with rings large enough that nothing is lost while a busy machine delays consumerd."""
     return running(built, environment={"BLKIN_RING_BYTES": "16777216", **dict(environment)}, **cluster)
 
 
 class Skipped(Exception):
-    """This machine has not what a test needs."""
+    """This machine lacks something that a test needs."""
 
 
 def test(function):
@@ -59,7 +59,7 @@ def paths_of(trace):
 
 
 def named(traces, name):
-    """Those whose root is this operation."""
+    """The traces whose root span has this name."""
     return [trace for trace in traces if root_of(trace)["name"] == name]
 
 
@@ -72,7 +72,7 @@ def through(*bricks):
 
 
 def check_said(trace, *keys):
-    """The client and every brick say the same of an operation."""
+    """The client and every brick recorded the same details of an operation."""
     wanted = {key: root_of(trace)["tags"][key] for key in keys}
     for span in trace:
         if service(span).startswith("brick"):
@@ -80,7 +80,7 @@ def check_said(trace, *keys):
 
 
 def check_finished(trace):
-    """Every span has begun and ended, within its parent. Each process' clock is right to a microsecond."""
+    """Every span has begun and ended, within its parent. Clocks of two processes may differ by a microsecond each."""
     by_id = {span["id"]: span for span in trace}
     for span in trace:
         check("timestamp" in span and "duration" in span, f"a span has not ended: {span}")
@@ -95,14 +95,14 @@ def end_of(span):
 
 
 def check_lossless(node, traces):
-    """Nothing was lost, and what programs attempted is what the traces show: begin, end, and what is said between."""
+    """Nothing was lost, and the traces show every annotation that programs attempted: each span's begin, end and tags."""
     attempted, lost, stored = node.sums()
     shown = sum(2 + len(span.get("tags", {})) for trace in traces for span in trace)
     check(lost == 0 and attempted == stored == shown, f"attempted {attempted}, lost {lost}, stored {stored}, shown {shown}")
 
 
 def check_not_on_disk(cluster):
-    """Nothing of the ids stays with the files."""
+    """The ids are not stored with the files."""
     for number in range(len(cluster.bricks)):
         names = os.listxattr(cluster.folder / f"brick-{number}" / "data")
         check(not [name for name in names if "blkin" in name], f"the ids were stored with the file: {names}")
@@ -115,7 +115,7 @@ def check_no_complaint(brick):
 
 
 def check_paths(traces, count, *wanted):
-    """There are so many traces, and each has spans along these paths."""
+    """There are `count` traces, and the paths of each one's spans are one of the lists in `wanted`."""
     check(len(traces) == count, f"{len(traces)} traces of {count} operations")
     for trace in traces:
         check(paths_of(trace) in wanted, f"the path of an operation: {paths_of(trace)}")
@@ -168,7 +168,7 @@ def one_of_n_is_traced_whole_and_the_others_leave_nothing(built):
         node.settle()
         traces = node.traces()
         sampled = named(traces, "writev")
-        # Each CPU counts on its own, from a random phase; reads come in between, in turns with nothing.
+        # Each CPU counts operations on its own, from a random phase, and counts reads and others too; hence the tolerance.
         check(abs(len(traces) - 2 * writes / rate) <= os.cpu_count() + 2, f"{len(traces)} of {2 * writes} were sampled")
         check_paths(sampled, len(sampled), through(0, 1))
         check(sampled, "no write was sampled")
@@ -273,19 +273,19 @@ def a_mount_is_traced_like_any_client(built):
 
 
 def run(function, built):
-    """Runs one test; returns how it ended, its name, how long it took, and what there is to say of it."""
+    """Runs one test; returns the result, the test's name, its duration, and the reason unless it passed."""
     began, ended, said = time.monotonic(), "ok", ""
     try:
         function(built)
     except Skipped as why:
         ended, said = "skipped", str(why)
-    except Exception:  # whatever it is, it is this test's failure and the others go on
+    except Exception:  # any exception is a failure of this test; the other tests go on
         ended, said = "FAILED", traceback.format_exc(limit=-2)
     return ended, function.__name__.replace("_", " "), time.monotonic() - began, said
 
 
 def bricks_can_run():
-    """Whether a brick may keep its attributes, which a container without CAP_SYS_ADMIN may not."""
+    """Whether a brick can set its extended attributes, which needs CAP_SYS_ADMIN."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             os.setxattr(folder, "trusted.blkin", b"")

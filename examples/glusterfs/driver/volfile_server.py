@@ -1,4 +1,4 @@
-"""Gives clients their volfile over GlusterFS' own protocol, which fio's gfapi engine insists on: glusterd's part in it.
+"""Stands in for glusterd: gives clients their volfile over GlusterFS' own protocol, which fio's gfapi engine requires.
 
 Sun RPC (RFC 5531) over TCP, one program, one procedure: GETSPEC of the handshake.
 """
@@ -7,7 +7,7 @@ import socketserver
 import struct
 import threading
 
-PORT = 24007  # fio's engine has no other
+PORT = 24007  # fixed in fio's engine
 HANDSHAKE_PROGRAM = 14398633
 GETSPEC = 2
 ACCEPTED, SUCCESS, PROCEDURE_UNAVAILABLE = 0, 0, 3
@@ -19,7 +19,7 @@ def opaque(data):
 
 
 def answer(call, volfile):
-    """The reply to a call: header, and of GETSPEC result, errno, volfile, no further data."""
+    """The reply to a call: a header, and for GETSPEC also result, errno, volfile and empty further data."""
     xid, _, _, program, _, procedure = struct.unpack_from(">6I", call)
     known = (program, procedure) == (HANDSHAKE_PROGRAM, GETSPEC)
     status = SUCCESS if known else PROCEDURE_UNAVAILABLE
@@ -28,7 +28,7 @@ def answer(call, volfile):
 
 
 class Connection(socketserver.StreamRequestHandler):
-    """One client; a record of the protocol is its length, with the last fragment's bit, and a message."""
+    """One client. Each record is a length, whose top bit marks the last fragment, and a message."""
 
     def handle(self):
         while head := self.rfile.read(4):

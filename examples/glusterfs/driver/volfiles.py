@@ -4,18 +4,18 @@ import glob
 import os
 
 BRICKS = 2
-#: Where translators stand, and the layer that each is told.
+#: For each place in the graphs, the `layer` option of the translator there.
 ALL_LAYERS = {layer: layer for layer in ("client", "replica", "server", "disk")}
 
 
 def translator_type(shared_object):
-    """The type by which GlusterFS loads a translator from anywhere: its types are paths below its own folder."""
+    """The type that loads a translator from any folder: GlusterFS takes types as paths relative to its own folder."""
     folder, = glob.glob("/usr/lib/*/glusterfs/*/xlator")
     return os.path.relpath(os.path.splitext(shared_object)[0], folder)
 
 
 class Graph:
-    """Translators from the lowest to the highest, each over those named before."""
+    """A volfile: translators from the lowest to the highest, each above ones that were added before."""
 
     def __init__(self, tracer, layers):
         self.tracer, self.layers = tracer, layers
@@ -30,14 +30,14 @@ class Graph:
         return name
 
     def trace(self, name, below, layer, service):
-        """Adds the tracing translator, unless there is none of this layer: then the request goes straight on."""
+        """Adds the tracing translator and returns its name; without one for this layer, returns `below`."""
         if not self.tracer or layer not in self.layers:
             return below
         return self.add(name, self.tracer, [below], {"layer": self.layers[layer], "service": service})
 
 
 def brick(tracer, number, directory, address, port, delay_us=0, layers=ALL_LAYERS):
-    """The graph of brick NUMBER: over its disk what replicate needs; what it serves is named brick-NUMBER-served."""
+    """The graph of brick NUMBER: above its disk the translators that replicate needs. Clients connect to brick-NUMBER-served."""
     graph = Graph(tracer, layers)
     name = f"brick-{number}"
     top = graph.add(f"{name}-posix", "storage/posix", options={"directory": directory})

@@ -1,4 +1,4 @@
-"""A node and a cluster in a folder that goes with them."""
+"""A node and a cluster in a temporary folder."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ class Built:
 
 @contextlib.contextmanager
 def world(built, tracer=True, environment=(), **cluster):
-    """Both, running, until the block ends. Without `tracer` no graph has the translator."""
+    """A running node and cluster, which stop when the block ends. Without `tracer` no graph has the translator."""
     with tempfile.TemporaryDirectory(prefix="blkin-glusterfs-") as folder:
         folder = pathlib.Path(folder)
         with contextlib.ExitStack() as stack:

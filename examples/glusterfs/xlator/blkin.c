@@ -1,4 +1,4 @@
-/* blkin.c - what GlusterFS loads: the translator's options, its beginning and its end. */
+/* blkin.c - the translator as GlusterFS loads it: options, start and end. */
 
 #include "blkin.h"
 
@@ -19,7 +19,7 @@ static struct layer *layer_named(const char *name)
 	return NULL;
 }
 
-/* Whether a translator below knows what the ids are: another of these, or one that sends them to another process. */
+/* Whether a translator below understands the ids: another instance of this one, or one that sends them to a brick. */
 static bool known_below(const xlator_t *this)
 {
 	for (const xlator_list_t *child = this->children; child; child = child->next) {
@@ -47,7 +47,7 @@ static struct tracer *tracer_new(xlator_t *this)
 	tracer->layer = layer_named(layer);
 	if (tracer->layer)
 		return tracer;
-	gf_log(this->name, GF_LOG_WARNING, "there is no layer %s: client, replica, server or disk", layer);
+	gf_log(this->name, GF_LOG_WARNING, "there is no layer %s: use client, replica, server or disk", layer);
 untraced:
 	GF_FREE(tracer);
 	return NULL;
@@ -65,7 +65,7 @@ static int32_t blkin_xlator_init(xlator_t *this)
 	this->local_pool = mem_pool_new(struct operation, 256);
 	tracer = tracer_new(this);
 	if (!this->local_pool || !tracer) {
-		gf_log(this->name, GF_LOG_WARNING, "failed to prepare for tracing: operations pass untraced");
+		gf_log(this->name, GF_LOG_WARNING, "failed to set up tracing: operations pass untraced");
 		GF_FREE(tracer);
 		return 0;
 	}
@@ -92,10 +92,10 @@ static volume_option_t options[] = {
 	{ .key = { "layer" },
 	  .type = GF_OPTION_TYPE_STR,
 	  .default_value = "server",
-	  .description = "Where in the graph this is: client, replica, server or disk." },
+	  .description = "The translator's place in the graph: client, replica, server or disk." },
 	{ .key = { "service" },
 	  .type = GF_OPTION_TYPE_STR,
-	  .description = "The service that its spans are of; the volume's name otherwise." },
+	  .description = "The service name of its spans; default: the volume's name." },
 	{ .key = { "address" }, .type = GF_OPTION_TYPE_STR, .description = "The service's IP address." },
 	{ .key = { "port" },
 	  .type = GF_OPTION_TYPE_INT,

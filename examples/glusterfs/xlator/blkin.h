@@ -1,17 +1,17 @@
 /*
  * blkin.h - a GlusterFS translator that traces file operations.
  *
- * One instance stands where a request passes and makes one span of what is below it. The ids travel in the request's
- * xdata, which GlusterFS carries through every translator and over the network:
+ * Each instance in the graph makes one span of every request that passes, for the work of the translators below it. The
+ * ids travel in the request's xdata, which GlusterFS carries through every translator and over the network:
  *
  *   layer     where in the graph                 its span                        begins  ends
  *   client    on top of the client's graph       the root, one for an operation  cs      cr
- *   replica   above each protocol/client         what one brick is asked         cs      cr
- *   server    below protocol/server              what the brick does             sr      ss
- *   disk      above storage/posix                what its file system does       start   end
+ *   replica   above each protocol/client         the call to one brick           cs      cr
+ *   server    below protocol/server              the brick's work                sr      ss
+ *   disk      above storage/posix                the file system's work          start   end
  *
- * Any of them may be left out. Only a client begins traces; the others trace what comes with ids, and nothing else.
- * If anything is wrong with tracing the operation goes on untraced: no error of an IO comes from here.
+ * Any layer may be left out. Only a client begins traces; the other layers trace only requests that carry ids.
+ * If tracing fails, the operation goes on untraced: the translator never causes an I/O error.
  */
 #ifndef BLKIN_XLATOR_H
 #define BLKIN_XLATOR_H
@@ -22,29 +22,29 @@
 
 #include <blkin/zipkin_c.h>
 
-/* What sets one layer apart from another. */
+/* The properties of a layer. */
 struct layer {
 	const char *name;
-	bool begins_traces; /* where a request comes without ids */
-	bool describes;	    /* file, offset and size, which the layers between need not repeat */
+	bool begins_traces; /* for a request without ids */
+	bool describes;	    /* records file, offset and size; the layers between need not repeat them */
 	struct blkin_name first;
 	struct blkin_name last;
 };
 
-/* One instance of the translator, its xlator's private. An instance without one traces nothing. */
+/* One instance of the translator: the `private` of its xlator. Without it an instance traces nothing. */
 struct tracer {
 	struct blkin_endpoint endpoint;
 	struct layer *layer;
-	bool passes_on; /* somebody below knows what the ids in xdata are */
+	bool passes_on; /* a translator below understands the ids in xdata */
 };
 
-/* An operation under way that is traced, its frame's local. Whichever thread has the frame has it. */
+/* A traced operation under way: the `local` of its frame, used only by the thread that has the frame. */
 struct operation {
 	struct blkin_span span;
 	bool describes;
 };
 
-/* For GlusterFS' account of memory. */
+/* For GlusterFS' memory accounting. */
 enum { MEMORY_IDS = gf_common_mt_end + 1, MEMORY_TRACER, MEMORY_TYPES };
 
 extern struct xlator_fops traced_fops;
@@ -52,14 +52,14 @@ extern struct xlator_fops traced_fops;
 /*
  * operation_begin - begin the span of an operation
  *
- * *onward is what the request carries from here on: a new reference to unref, or NULL with no xdata. It is set only if there
- * is a span.
+ * *onward is the xdata for the request from here on, a new reference, which the caller must unref. It is valid only if an
+ * operation is returned.
  *
- * Returns the operation, which belongs to the frame from then on; NULL: untraced, hand the request on as it is.
+ * Returns the operation, which the caller puts into the frame. NULL: untraced; hand the request on as it is.
  */
 struct operation *operation_begin(xlator_t *this, const char *name, dict_t *xdata, dict_t **onward);
 
-/* What is said of an operation; each does nothing in a layer that does not describe. */
+/* Record details of an operation; they do nothing in a layer whose `describes` is false. */
 void operation_on_fd(const struct operation *self, const fd_t *fd);
 void operation_on_path(const struct operation *self, const loc_t *loc);
 void operation_range(const struct operation *self, off_t offset, size_t size);

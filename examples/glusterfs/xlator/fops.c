@@ -1,20 +1,20 @@
 /*
- * fops.c - the traced operations, a line for each. Those that are not here pass as if the translator were not.
+ * fops.c - the traced operations, one TRACED() for each. All other operations pass untouched.
  */
 
 #include "blkin.h"
 
-/* LIST((a, b)) is a, b: how lists of parameters go through a macro. */
+/* LIST((a, b)) is a, b: so a macro can take a list of parameters as one argument. */
 #define LIST(...) LIST_ __VA_ARGS__
 #define LIST_(...) __VA_ARGS__
 
 /*
  * TRACED(fop, (its parameters before xdata), (their names), (its callback's parameters behind op_errno), (their names),
- *        what is said of it)
+ *        the details to record)
  *
  * An operation that is not traced goes to the child as a tail call, without a frame of its own. The callback runs
- * once, in whatever thread, also when something below fails the operation; it takes the operation out of the frame
- * before unwinding, for the frame may be gone afterwards.
+ * once, in any thread, even if a translator below fails the operation; it takes the operation out of the frame
+ * before unwinding, because the frame may be freed by that.
  */
 #define TRACED(fop, PARAMETERS, NAMES, CBK_PARAMETERS, CBK_NAMES, DETAILS)                                      \
 	static int32_t traced_##fop##_cbk(call_frame_t *frame, void *cookie, xlator_t *this, int32_t op_ret,       \

@@ -5,7 +5,7 @@
 /* The 24 bytes of struct blkin_trace_info_packed. */
 #define IDS_KEY "blkin.trace-info"
 
-/* The span that this request is part of. Whoever sent it may have sent anything. */
+/* Reads the ids of the span that this request is part of. The sender is not trusted: the value may be anything. */
 static bool take_ids(dict_t *xdata, struct blkin_trace_info *ids)
 {
 	void *packed = NULL;
@@ -19,7 +19,7 @@ static bool take_ids(dict_t *xdata, struct blkin_trace_info *ids)
 	return ids->trace_id != 0;
 }
 
-/* The bytes belong to the dict: translators keep its values for longer than the operation takes. */
+/* The dict owns the bytes, because translators keep its values for longer than the operation takes. */
 static bool put_ids(dict_t *xdata, const struct blkin_trace_info *ids)
 {
 	struct blkin_trace_info_packed *packed = GF_MALLOC(sizeof(*packed), MEMORY_IDS);
@@ -33,15 +33,15 @@ static bool put_ids(dict_t *xdata, const struct blkin_trace_info *ids)
 	return false;
 }
 
-/* A copy: replicate hands the same dict to every subvolume. The values are shared. */
+/* A copy, because replicate hands the same dict to every subvolume; the values are shared. */
 static dict_t *copy_of(dict_t *xdata)
 {
 	return xdata ? dict_copy_with_ref(xdata, NULL) : dict_new();
 }
 
 /*
- * What goes on: with the ids of this span, or without any where nobody below knows them. storage/posix would take them
- * for an extended attribute of a new file.
+ * The xdata for the request from here on: with the ids of this span, or without ids if no translator below understands
+ * them, because storage/posix would take them for an extended attribute of a new file.
  */
 static dict_t *onward_of(const struct tracer *tracer, dict_t *xdata, const struct blkin_trace_info *ids)
 {
@@ -59,7 +59,7 @@ static dict_t *onward_of(const struct tracer *tracer, dict_t *xdata, const struc
 	return NULL;
 }
 
-/* Begins the span's ids: a child of what came along, or a root where roots begin and this one is sampled. */
+/* Makes the span's ids: a child if the request carries ids, else a root if this layer begins traces and it is sampled. */
 static bool begin_trace(const struct tracer *tracer, const char *name, dict_t *xdata, struct blkin_trace *trace)
 {
 	struct blkin_trace_info parent;

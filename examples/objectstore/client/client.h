@@ -22,7 +22,7 @@ struct client_options {
 	uint64_t count;   /* 0: as many as fit in the time */
 	double seconds;   /* 0: as long as the count takes */
 	unsigned objects; /* per thread */
-	double rate;      /* operations a second of all threads; 0: as fast as it goes */
+	double rate;      /* operations a second of all threads; 0: no limit */
 	unsigned put_share, get_share, delete_share;
 	const char *prefix;
 	uint64_t seed;
@@ -35,7 +35,7 @@ struct connection {
 	int fd;
 	const struct client_options *options;
 	uint64_t next_tid;
-	bool broken; /* no answer came: of no more use */
+	bool broken; /* no answer came: the connection cannot be used any more */
 };
 
 /* 0 or -errno. */
@@ -46,7 +46,7 @@ int connection_run(struct connection *connection, enum op_code op, const char *n
 		   struct msg *reply);
 int connection_status(struct connection *connection, struct msg *reply);
 
-/* content.c: what generation `generation` of an object contains; the generations count from 1, 0 is "absent". */
+/* content.c: the content of an object's generation; generations count from 1, and 0 means absent. */
 void content_fill(unsigned char *data, uint32_t size, const char *name, uint64_t generation);
 bool content_is(const unsigned char *data, uint32_t size, const char *name, uint64_t generation);
 
@@ -60,13 +60,13 @@ void histogram_add(struct histogram *histogram, uint64_t us);
 void histogram_merge(struct histogram *into, const struct histogram *from);
 uint64_t histogram_percentile(const struct histogram *histogram, double percent);
 
-/* load.c, report.c, verify.c: 0, or 1 when something was not as it must be. */
+/* load.c, report.c, verify.c: 0, or 1 after a failed operation or wrong content. */
 struct load_result {
 	struct histogram put, get, delete;
 	uint64_t errors, wrong;
 	double seconds;
 };
-/* SIGINT and SIGTERM end it early; the report is made all the same. */
+/* SIGINT and SIGTERM end the load early; the report is still printed. */
 int load_run(const struct client_options *options);
 void report_load(const struct client_options *options, const struct load_result *result);
 int verify_run(const struct client_options *options);

@@ -1,4 +1,4 @@
-/* connection.c - the client's side of the root span: cs before the request leaves, cr when the answer is here. */
+/* connection.c - the client's side of the root span: cs before the request is sent, cr when the answer has come. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

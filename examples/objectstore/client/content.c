@@ -1,4 +1,4 @@
-/* content.c - bytes that anybody can make again from the object's name and its generation. */
+/* content.c - object contents that can be computed again from the object's name and its generation. */
 #include <string.h>
 
 #include "client.h"

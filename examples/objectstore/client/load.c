@@ -1,4 +1,4 @@
-/* load.c - threads that put, get and delete objects of their own, and know what each must contain. */
+/* load.c - threads that each put, get and delete their own objects, and know what each object must contain. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,8 +12,8 @@
 struct object_state {
 	uint64_t acked; /* generation that the store acknowledged; 0: absent */
 	uint64_t next;  /* the next generation to write */
-	bool uncertain; /* a write failed: it may or may not be there; left alone from then on */
-	uint64_t maybe; /* that write */
+	bool uncertain; /* a write failed and may or may not have been stored; the object is not used any more */
+	uint64_t maybe; /* generation of that write */
 };
 
 struct load {
@@ -116,7 +116,7 @@ static void read_object(struct worker *worker, const struct object_state *object
 	}
 	if (reply.data_len != worker->load->options->size ||
 	    !content_is(reply.data, reply.data_len, name, object->acked)) {
-		fprintf(stderr, "objstore-client: %s is not what was put\n", name);
+		fprintf(stderr, "objstore-client: %s does not contain what was put\n", name);
 		worker->result.wrong++;
 		atomic_store(&worker->load->failed, true);
 	}
@@ -129,7 +129,7 @@ static enum op_code choose(struct worker *worker, const struct object_state *obj
 	unsigned side = roll(worker, o->put_share + o->get_share + o->delete_share);
 
 	if (object->acked == 0 || side < o->put_share)
-		return OP_PUT; /* what is absent can only be put */
+		return OP_PUT; /* an absent object can only be put */
 	return side < o->put_share + o->get_share ? OP_GET : OP_DELETE;
 }
 
@@ -150,7 +150,7 @@ static void one_operation(struct worker *worker)
 		write_object(worker, op, object, name);
 }
 
-/* In seconds from the start. */
+/* When an operation is due, in seconds from the start. */
 static double due(const struct load *load, uint64_t number)
 {
 	return load->options->rate > 0 ? (double)number / load->options->rate : 0;
@@ -167,7 +167,7 @@ static void keep_pace(const struct load *load, uint64_t number)
 	nanosleep(&t, NULL);
 }
 
-/* The number of the next operation, counted from 0 over all threads; false: it was the last. */
+/* The number of the next operation, counted from 0 over all threads; false: the load ends. */
 static bool next_operation(struct load *load, uint64_t *number)
 {
 	const struct client_options *o = load->options;

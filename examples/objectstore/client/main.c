@@ -22,29 +22,30 @@ static const char help[] =
 	"\n"
 	"  --gateway ADDRESS:PORT  or @FILE, the gateway's --ready-file\n"
 	"  --json                  print a JSON object\n"
-	"  --annotations N         annotations of each put's trace, all processes together, 98 to 10000 (98: what\n"
-	"                          the reference trace needs; the rest is spread over its 17 spans)\n"
+	"  --annotations N         annotations of each put's trace, all processes together, 98 to 10000 (98, as in\n"
+	"                          the reference trace; more are spread over its 17 spans)\n"
 	"  --no-trace              begin no traces (BLKIN_RATE=N begins one in N)\n"
 	"\n"
 	"status\n"
-	"  --wait clean|degraded   answer once every object has both copies, or once some has not\n"
-	"  --timeout-ms N          but wait no longer (30000)\n"
+	"  --wait clean|degraded   wait until every object has both copies (clean), or until some lack one\n"
+	"                          (degraded)\n"
+	"  --timeout-ms N          for at most this long (30000)\n"
 	"\n"
-	"load: each thread has its own connection and its own objects, and checks all it reads; Ctrl-C ends it\n"
+	"load: each thread has its own connection and objects, and checks everything it reads; Ctrl-C ends it\n"
 	"  --threads N             (1)\n"
 	"  --size BYTES            (4096)\n"
 	"  --count N               operations in all (1000, unless --seconds is given)\n"
-	"  --seconds S             or for so long\n"
+	"  --seconds S             end after this time\n"
 	"  --objects N             objects of each thread (1000)\n"
-	"  --mix PUT,GET,DELETE    shares (100,0,0)\n"
-	"  --rate N                at most so many operations a second, all threads together (no limit)\n"
+	"  --mix PUT,GET,DELETE    shares of the operations (100,0,0)\n"
+	"  --rate N                operations a second at most, all threads together (no limit)\n"
 	"  --prefix P              the objects are called P-tNN-oNNNNNN (load)\n"
-	"  --seed N                another order of operations (1)\n"
+	"  --seed N                seed of the random order of operations (1)\n"
 	"  --acked-log FILE        write which generation of each object the store acknowledged; for verify\n"
-	"  --keep-going            count failed operations instead of ending at the first; the loss of the gateway\n"
-	"                          ends the load all the same\n"
+	"  --keep-going            count failed operations instead of ending at the first; losing the gateway\n"
+	"                          still ends the load\n"
 	"\n"
-	"Exit status: 0 done, 1 failed or read something wrong, 2 wrong usage.\n";
+	"Exit status: 0 done, 1 failed or read wrong content, 2 wrong usage.\n";
 
 enum {
 	OPT_GATEWAY = 256, OPT_JSON, OPT_ANNOTATIONS, OPT_NO_TRACE, OPT_WAIT, OPT_TIMEOUT, OPT_THREADS, OPT_SIZE,
@@ -178,7 +179,7 @@ static void set_load_option(struct client_options *o, int option)
 		o->keep_going = true;
 		break;
 	default:
-		usage_error("wrong option");
+		usage_error("unknown option, or one without its value");
 	}
 }
 
@@ -214,7 +215,7 @@ static int fail(const char *what, const char *name, int rc)
 	return 1;
 }
 
-/* All of stdin; -EFBIG when it is more than an object may have. */
+/* Reads all of stdin; -EFBIG when that is more than an object may hold. */
 static int read_stdin(unsigned char **data, uint32_t *len)
 {
 	size_t n;
@@ -257,7 +258,7 @@ static int run_status(struct connection *connection)
 	printf("%.*s\n", (int)reply.data_len, (const char *)reply.data);
 	rc = reply.result;
 	msg_clear(&reply);
-	return rc == 0 ? 0 : fail("see what was waited for in the", "status", rc);
+	return rc == 0 ? 0 : fail("get the awaited", "status", rc);
 }
 
 static int run_with_connection(const struct client_options *o, enum op_code op, const char *command, const char *name)

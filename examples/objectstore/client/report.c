@@ -1,4 +1,4 @@
-/* report.c - what a load did, for people and for programs. */
+/* report.c - the report of a load, as text or as JSON. */
 #include <inttypes.h>
 
 #include "client.h"

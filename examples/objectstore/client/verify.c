@@ -1,4 +1,4 @@
-/* verify.c - reads everything an earlier load was told is safe. */
+/* verify.c - reads everything that the store acknowledged to an earlier load. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* atomic_file.c - write beside, fsync, rename, fsync the directory. */
+/* atomic_file.c - write a second file beside the first, fsync it, rename it over the first, fsync the directory. */
 #include "atomic_file.h"
 
 #include <errno.h>

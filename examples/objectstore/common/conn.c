@@ -1,4 +1,4 @@
-/* conn.c - reference counted, because replies outlive the thread that received the question. */
+/* conn.c - reference counted, because a reply may be sent after the thread that received the request has ended. */
 #include "conn.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ int conn_send(struct conn *conn, const struct msg *msg)
 	rc = msg_send(conn->fd, msg);
 	pthread_mutex_unlock(&conn->send_lock);
 	if (rc != 0)
-		conn_shutdown(conn); /* half a message may be out: nothing sensible can follow it */
+		conn_shutdown(conn); /* half a message may have been sent: nothing can follow it */
 	return rc;
 }
 

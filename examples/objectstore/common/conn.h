@@ -13,7 +13,7 @@ struct conn {
 	atomic_int holders;
 };
 
-/* Takes over fd, with one holder; NULL when memory is short (fd is closed then). */
+/* Takes ownership of fd; the caller is the one holder. NULL when memory is short; fd is then closed. */
 struct conn *conn_new(int fd);
 struct conn *conn_hold(struct conn *conn);
 /* The last holder closes the descriptor. NULL is fine. */

@@ -36,7 +36,7 @@ static void say(const char *format, va_list args)
 		used = sizeof line - 2;
 	line[used++] = '\n';
 	if (write(STDERR_FILENO, line, used) < 0)
-		return; /* nowhere left to complain */
+		return; /* there is no other place to report it */
 }
 
 void log_line(const char *format, ...)
@@ -55,5 +55,5 @@ void die(const char *format, ...)
 	va_start(args, format);
 	say(format, args);
 	va_end(args);
-	_exit(1); /* not exit(): other threads still run, and an unclean end is what the journal is for */
+	_exit(1); /* not exit(): other threads still run, and the journal covers an unclean end */
 }

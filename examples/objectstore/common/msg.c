@@ -1,4 +1,4 @@
-/* msg.c - a message to bytes and back; nothing is allocated before its length is known to be allowed. */
+/* msg.c - encodes and decodes messages; checks each length against its limit before it allocates memory. */
 #include "msg.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /*
- * msg.h - what client, gateway and OSDs say to each other over TCP.
+ * msg.h - the messages that client, gateway and OSDs exchange over TCP.
  *
  * One message, integers in network byte order:
  *
@@ -7,7 +7,7 @@
  *        0     4  magic "OBJ1"
  *        4     2  type
  *        6     2  op
- *        8     8  tid: the asker's number for this exchange, repeated in the reply
+ *        8     8  tid: the requester's number for this exchange, repeated in the reply
  *       16     4  epoch of the sender's map
  *       20     2  placement group
  *       22     2  annotations wanted per put (0: the reference trace)
@@ -47,8 +47,8 @@ enum msg_type {
 	MSG_OSD_OP_REPLY,    /* primary -> gateway ("mosdopreply"), FLAG_ACK or FLAG_COMMIT */
 	MSG_SUB_OP,          /* primary -> replica ("mosdsubop") */
 	MSG_SUB_OP_REPLY,    /* replica -> primary ("mosdsubopreply") */
-	MSG_RECOVER_LIST,    /* replica -> primary: names after `name` in this placement group */
-	MSG_RECOVER_PULL,    /* replica -> primary: this object, please */
+	MSG_RECOVER_LIST,    /* replica -> primary: list the names after `name` in this placement group */
+	MSG_RECOVER_PULL,    /* replica -> primary: send this object */
 	MSG_RECOVER_REPLY,   /* primary -> replica */
 	MSG_RECOVERED,       /* replica -> gateway: data lists placement groups that are complete again */
 	MSG_TYPES,
@@ -59,16 +59,16 @@ enum op_code {
 	OP_PUT,
 	OP_GET,
 	OP_DELETE,
-	OP_STATUS, /* client -> gateway: answers with text; flags say what to wait for */
+	OP_STATUS, /* client -> gateway, which answers with text; flags say what to wait for first */
 	OP_CODES,
 };
 
 #define FLAG_ACK 1u           /* accepted and ordered, not durable yet */
 #define FLAG_COMMIT 2u        /* durable on every replica that is up: the answer */
 #define FLAG_LAST_PAGE 4u     /* RECOVER_LIST: nothing follows */
-#define FLAG_ANY_REPLICA 8u   /* read here although another OSD is the primary */
+#define FLAG_ANY_REPLICA 8u   /* read this OSD's copy although another OSD is the primary */
 #define FLAG_WAIT_CLEAN 16u   /* OP_STATUS: answer once every replica is complete */
-#define FLAG_WAIT_DEGRADED 32u /* OP_STATUS: answer once some replica is not */
+#define FLAG_WAIT_DEGRADED 32u /* OP_STATUS: answer once some replica is incomplete */
 
 struct msg {
 	uint16_t type;
@@ -96,9 +96,9 @@ void msg_set_data(struct msg *msg, const void *data, uint32_t len);
 /* Frees the data of a received message. */
 void msg_clear(struct msg *msg);
 
-/* Sends all of it; 0 or -errno. One thread at a time per descriptor. */
+/* Sends the whole message; 0 or -errno. One thread at a time per descriptor. */
 int msg_send(int fd, const struct msg *msg);
-/* Receives one message; 0, or -errno: -EPIPE at a clean end, -EBADMSG when it is not one of ours. */
+/* Receives one message; 0, or -errno: -EPIPE at a clean end, -EBADMSG when the bytes are not a valid message. */
 int msg_receive(int fd, struct msg *msg);
 
 #endif

@@ -1,4 +1,4 @@
-/* net.c - every connection: no delay, and a bounded wait for a peer that stopped reading or vanished. */
+/* net.c - every connection: TCP_NODELAY, and a bounded wait for a peer that stopped reading or vanished. */
 #include "net.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static void set_options(int fd)
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
-	/* Of a machine that is gone while it owes us something, and, asked while there is silence, while it does not. */
+	/* Find out that the peer's machine is gone: the user timeout while sent data wait for its ACK, keepalives while idle. */
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &keep_idle_s, sizeof keep_idle_s);
@@ -82,13 +82,13 @@ int net_listen(const char *host, int *port)
 	return fd;
 }
 
-/* accept(2): errors of the connection that came, not of the listener. */
+/* Errors of accept(2) that concern the new connection, not the listener. */
 static bool is_of_one_connection(int error)
 {
 	switch (error) {
 	case EINTR:
 	case ECONNABORTED:
-	case EPERM: /* a firewall's */
+	case EPERM: /* refused by a firewall */
 	case ENETDOWN:
 	case EPROTO:
 	case ENOPROTOOPT:

@@ -1,8 +1,8 @@
 /*
  * no_blkin.h - what `make TRACING=no` compiles in place of <blkin/zipkin_c.h>.
  *
- * The same structs (a message keeps its 24 bytes) and functions that do nothing: the "library absent" end of an
- * overhead measurement, from the very same sources.
+ * The same structs, so that a message keeps its 24 bytes of trace info, and functions that do nothing. With it the same
+ * sources give the baseline of an overhead measurement, without the library.
  */
 #ifndef OBJSTORE_NO_BLKIN_H
 #define OBJSTORE_NO_BLKIN_H

@@ -1,4 +1,4 @@
-/* options.c - a wrong number ends the program before it does anything. */
+/* options.c - an invalid number ends the program before it does anything. */
 #include "options.h"
 
 #include <errno.h>

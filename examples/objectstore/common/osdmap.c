@@ -1,4 +1,4 @@
-/* osdmap.c - the transitions drawn in osdmap.h, and the map as bytes. */
+/* osdmap.c - the transitions drawn in osdmap.h, and the map's encoding as bytes. */
 #include "osdmap.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ static void settle_all(struct osdmap *map)
 	map->epoch++;
 }
 
-/* The directory is new: whatever the map said it holds, it holds nothing. */
+/* The OSD's directory is new, so it holds nothing, whatever the map says. */
 static void forget_contents(struct osdmap *map, unsigned osd)
 {
 	for (unsigned n = 0; n < map->pg_count; n++) {

@@ -1,9 +1,9 @@
 /*
- * osdmap.h - who keeps what: the OSDs, and for each placement group its primary and the state of its replica.
+ * osdmap.h - which OSD keeps what: the OSDs, and for each placement group its primary and the state of its replica.
  *
- * The gateway alone changes the map; each change raises the epoch and is on the gateway's disk before anyone
- * hears of it. An OSD that takes writes alone can therefore never be forgotten: its partner is ABSENT until it
- * has been refilled.
+ * Only the gateway changes the map; each change raises the epoch and is on the gateway's disk before it is sent to
+ * anyone. So the map always records that an OSD took writes alone: its partner stays ABSENT until it has been
+ * refilled.
  *
  *              replica down, primary up            refilled from the primary
  *   COMPLETE ────────────────────────────▶ ABSENT ─────▶ RECOVERING ─────▶ COMPLETE
@@ -29,8 +29,8 @@ enum replica_state { REPLICA_ABSENT, REPLICA_RECOVERING, REPLICA_COMPLETE };
 
 struct osd_entry {
 	bool up;
-	uint64_t store_id; /* of its directory; 0: never seen */
-	uint64_t boot;     /* nonce of the process */
+	uint64_t store_id; /* random number of its directory; 0: never seen */
+	uint64_t boot;     /* random number of the process */
 	char address[ADDRESS_BYTES];
 };
 
@@ -50,17 +50,18 @@ struct osdmap {
 	struct pg_entry pg[MAX_PGS];
 };
 
-/* Epoch 1: every placement group spread over two neighbours. */
+/* A new map of epoch 1: each placement group on two neighbouring OSDs. */
 void osdmap_create(struct osdmap *map, unsigned osds, unsigned pgs);
 unsigned osdmap_pg_of(const struct osdmap *map, const char *object);
 
-/* This directory is new, although osd holds the only complete copy of something: it must not come up. */
+/* True when this directory is new although the map says that osd holds the only complete copy of some placement group: the
+ * OSD must then not come up. */
 bool osdmap_would_lose(const struct osdmap *map, unsigned osd, uint64_t store_id);
 /* Brings every placement group in line with who is up; true when something changed (the epoch is raised). */
 bool osdmap_osd_up(struct osdmap *map, unsigned osd, uint64_t store_id, uint64_t boot, const char *address);
 bool osdmap_osd_down(struct osdmap *map, unsigned osd);
 bool osdmap_recovered(struct osdmap *map, unsigned osd, unsigned pg, uint32_t state_since);
-/* Gives a placement group back to the OSD that the spreading meant as its primary; true when changed. */
+/* Makes the OSD that osdmap_create() chose as primary of a placement group its primary again; true when changed. */
 bool osdmap_return_home(struct osdmap *map, unsigned pg);
 bool osdmap_is_home(const struct osdmap *map, unsigned pg);
 /* Every placement group has both its copies. */

@@ -1,4 +1,4 @@
-/* queue.h - a first-in first-out queue between threads; its items carry the link themselves. */
+/* queue.h - a first-in first-out queue between threads; the links are embedded in its items. */
 #ifndef OBJSTORE_QUEUE_H
 #define OBJSTORE_QUEUE_H
 
@@ -34,17 +34,17 @@ void queue_destroy(struct queue *queue);
 
 /*
  * Appends item. `queued`, unless NULL, runs once the item is in the queue and before any thread can take it:
- * the place for an annotation that must come before whatever the taker does.
+ * the place for an annotation that must come before those of the thread that takes the item.
  */
 void queue_push(struct queue *queue, struct link *item, void (*queued)(struct link *item));
 
 /* Waits for an item; NULL once the queue is closed and empty. */
 struct link *queue_pop(struct queue *queue);
 
-/* Takes everything there is, in order, waiting for at least one item; an empty list once closed and empty. */
+/* Waits for at least one item, then takes all items, in order; an empty list once the queue is closed and empty. */
 struct list queue_pop_all(struct queue *queue);
 
-/* No more waiting: takers empty the queue and then get NULL. */
+/* Ends all waits: queue_pop() returns the items that are left, and then NULL. */
 void queue_close(struct queue *queue);
 
 #endif

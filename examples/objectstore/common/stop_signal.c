@@ -1,4 +1,4 @@
-/* stop_signal.c - no handler, so nothing to be async-signal-safe about. */
+/* stop_signal.c - waits for the signals instead of handling them, so no code need be async-signal-safe. */
 #include "stop_signal.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* stop_signal.h - SIGTERM and SIGINT arrive in one place: where main() waits for them. */
+/* stop_signal.h - SIGTERM and SIGINT are received in one place: where main() waits for them. */
 #ifndef OBJSTORE_STOP_SIGNAL_H
 #define OBJSTORE_STOP_SIGNAL_H
 

@@ -32,11 +32,11 @@
 
 #include <stdint.h>
 
-/* Annotations of one put when nobody asks for more (README.md counts them; test/cluster.py checks the sum). */
+/* Annotations of one put without --annotations (README.md counts them; test/cluster.py checks the sum). */
 #define TRACE_REFERENCE_ANNOTATIONS 98
 #define TRACE_MAX_ANNOTATIONS 10000
 
-/* The span that ends neither as a client (cr) nor as a server (ss) says so with this event. */
+/* Ends a span that is neither a client's (cr) nor a server's (ss). */
 #define SPAN_ENDED "Span ended"
 
 /* The 17 spans of a put, in the order of the picture above. */
@@ -61,7 +61,7 @@ enum layer {
 	LAYERS,
 };
 
-/* An unsampled span (all ids 0) is as good as any other: everything below does nothing with it. */
+/* A span may be unsampled (all ids 0): the functions below then do nothing with it. */
 typedef struct blkin_trace span;
 
 void span_root(span *self, const char *name, const struct blkin_endpoint *endpoint);
@@ -84,7 +84,7 @@ void span_integer(const span *self, const char *key, int64_t value);
  */
 void span_pad(const span *self, enum layer layer, unsigned wanted);
 
-/* What this process has made so far: sampled roots, and annotations on sampled spans. */
+/* Counts of this process so far: sampled roots, and annotations on sampled spans. */
 uint64_t trace_roots(void);
 uint64_t trace_annotations(void);
 

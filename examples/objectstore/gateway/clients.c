@@ -1,4 +1,4 @@
-/* clients.c - a thread for each client; a client has one operation under way at a time. */
+/* clients.c - one thread for each client, which has one operation under way at a time. */
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>

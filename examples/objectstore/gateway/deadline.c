@@ -1,4 +1,4 @@
-/* deadline.c - waits with an end, unharmed by changes of the wall clock. */
+/* deadline.c - timed waits that changes of the wall clock do not affect. */
 #include "gateway.h"
 
 struct timespec deadline_in(unsigned ms)

@@ -14,24 +14,24 @@
 #include "stop_signal.h"
 
 static const char help[] =
-	"objstore-gateway - where clients connect; knows the OSDs and which of them has what\n"
+	"objstore-gateway - accepts clients; knows the OSDs, and which OSD has which object\n"
 	"\n"
 	"  objstore-gateway --dir /var/lib/objstore/gateway --osd 0=127.0.0.1:6800 --osd 1=@/run/objstore/osd-1\n"
 	"\n"
-	"  --dir DIR            keeps the map here; made if it is missing. With an empty one the gateway waits\n"
-	"                       for every OSD and goes on with the newest map that one of them has seen\n"
-	"  --osd N=ADDRESS:PORT where osd.N is; or N=@FILE, its --ready-file, read at each connection. Give\n"
-	"                       each of osd.0, osd.1, ...: at least two\n"
-	"  --pgs N              placement groups of a new map (32); their number is fixed from then on\n"
+	"  --dir DIR            directory for the map; made if it is missing. If it is empty, the gateway waits\n"
+	"                       for every OSD and goes on with the newest map that any of them has seen\n"
+	"  --osd N=ADDRESS:PORT where osd.N listens; or N=@FILE, its --ready-file, read before each connection.\n"
+	"                       One for each of osd.0, osd.1, ...; at least two\n"
+	"  --pgs N              placement groups of a new map (32); the number cannot be changed later\n"
 	"  --host ADDRESS       listen here (127.0.0.1)\n"
 	"  --port N             and on this port (0: a free one; see --ready-file)\n"
 	"  --ready-file FILE    write ADDRESS:PORT here once clients are accepted\n"
-	"  --op-timeout-ms N    an operation fails after so long without an OSD that can serve it (30000)\n"
-	"  --osd-timeout-ms N   an OSD that is silent for so long counts as down (5000)\n"
+	"  --op-timeout-ms N    time after which an operation fails if no OSD can serve it (30000)\n"
+	"  --osd-timeout-ms N   time after which a silent OSD counts as down (5000)\n"
 	"\n"
 	"Each object belongs to a placement group, each group to a primary and a replica. When the primary goes\n"
-	"down the replica takes over; what comes back is refilled from the other before it counts again. Run one\n"
-	"gateway per cluster. SIGTERM and SIGINT stop it cleanly.\n"
+	"down, the replica takes over; an OSD that comes back is refilled from the other before its copy counts\n"
+	"again. Run one gateway per cluster. SIGTERM and SIGINT stop it cleanly.\n"
 	"Exit status: 0 stopped, 1 failed (the reason is on stderr), 2 wrong usage.\n";
 
 enum { OPT_DIR = 256, OPT_OSD, OPT_PGS, OPT_HOST, OPT_PORT, OPT_READY, OPT_OP_TIMEOUT, OPT_OSD_TIMEOUT, OPT_HELP };
@@ -102,7 +102,7 @@ static void set_option(struct gateway_options *o, int option)
 		fputs(help, stdout);
 		exit(0);
 	default:
-		usage_error("wrong option");
+		usage_error("unknown option, or one without its value");
 	}
 }
 
@@ -114,7 +114,7 @@ static struct gateway_options read_options(int argc, char **argv)
 	while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1)
 		set_option(&o, option);
 	if (!o.dir || strlen(o.dir) > 400 || optind != argc)
-		usage_error("--dir (of at most 400 characters) is needed, and nothing but options");
+		usage_error("--dir (of at most 400 characters) is needed; arguments other than options are not allowed");
 	if (o.osd_count < 2)
 		usage_error("at least two --osd are needed");
 	for (unsigned n = 0; n < o.osd_count; n++)
@@ -136,7 +136,7 @@ static void name_endpoints(struct gateway *gateway)
 	blkin_init_endpoint(&gateway->mosdopreply, ip, port, "mosdopreply");
 }
 
-/* Requests first, so that clients get their answers; then the OSDs. */
+/* Ends the requests first, so that clients get their answers; then the OSD sessions. */
 static void stop(struct gateway *gateway, struct clients *clients)
 {
 	pthread_mutex_lock(&gateway->lock);

@@ -1,5 +1,5 @@
 /*
- * monitor.c - the one place where the map changes. Each change is on the disk before anybody hears of it.
+ * monitor.c - the only place where the map changes. Each change is on the disk before it is sent to anyone.
  *
  * Without a map of its own the gateway waits for every OSD and goes on with the newest map that one of them saw.
  */
@@ -23,9 +23,9 @@ static void check_map(const struct gateway *gateway)
 	const struct gateway_options *o = &gateway->options;
 
 	if (gateway->map.osd_count != o->osd_count)
-		die("failed to start: the map knows %u OSDs, the command line %u", gateway->map.osd_count, o->osd_count);
+		die("failed to start: the map has %u OSDs, the command line %u", gateway->map.osd_count, o->osd_count);
 	if (o->pgs != 0 && gateway->map.pg_count != o->pgs)
-		die("failed to start: the map has %u placement groups, and their number is fixed", gateway->map.pg_count);
+		die("failed to start: the map has %u placement groups, which --pgs cannot change", gateway->map.pg_count);
 }
 
 static void everybody_is_down(struct osdmap *map)
@@ -121,19 +121,19 @@ static void refuse_newer_map(struct gateway *gateway, const struct osd_session *
 
 	if (osdmap_decode(&seen, bytes, len) == 0 && seen.epoch > gateway->map.epoch)
 		die("osd.%u has seen a map of epoch %" PRIu32 ", ours is %" PRIu32
-		    ": another gateway is in charge, or %s/osdmap is an old copy (then remove it)",
+		    ": another gateway is in charge, or %s/osdmap is an old copy; if so, remove it",
 		    session->id, seen.epoch, gateway->map.epoch, gateway->options.dir);
 }
 
-/* An OSD that must not come up finds its connection closed; it may try again with its old directory. */
+/* Closes the connection of an OSD that must not come up; it may try again with its old directory. */
 static void take_up(struct gateway *gateway, struct osd_session *session)
 {
 	if (!session->conn)
 		return;
 	if (osdmap_would_lose(&gateway->map, session->id, session->store_id)) {
 		if (!session->refused)
-			log_line("osd.%u has come back empty, but held the only complete copy of something: bring its "
-				 "directory back",
+			log_line("osd.%u has come back empty, but it had the only complete copy of some objects: restore "
+				 "its directory",
 				 session->id);
 		session->refused = true;
 		conn_shutdown(session->conn);

@@ -1,4 +1,4 @@
-/* objecter.c - keeps every request until its commit has come, and sends it again when its OSD has gone. */
+/* objecter.c - keeps every request until its commit has come, and sends it again when its OSD goes down. */
 #include <errno.h>
 #include <string.h>
 
@@ -118,7 +118,7 @@ static void finish(struct gateway *gateway, struct request *request, struct msg 
 	request->reply = *reply;
 	if (request->op->op == OP_DELETE && request->sent > 1 && reply->result == -ENOENT)
 		request->reply.result = 0; /* an earlier try reached the replica before its primary was lost */
-	reply->data = NULL; /* the request's now */
+	reply->data = NULL; /* the request owns it now */
 	request->done = true;
 	pthread_cond_signal(&request->finished);
 }

@@ -1,4 +1,4 @@
-/* osd_session.c - one thread per OSD connects, says hello and receives; one more asks "are you there?". */
+/* osd_session.c - one thread per OSD connects, says hello and receives; one more thread pings all OSDs. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static bool take(struct osd_session *session, struct msg *msg)
 	return known;
 }
 
-/* Our side of the greeting; the answer's data is then the caller's. */
+/* Sends the hello and receives the answer; if this returns true, the caller owns the answer's data. */
 static bool greet(struct osd_session *session, struct conn *conn, struct msg *answer)
 {
 	struct msg hello = {.type = MSG_HELLO};
@@ -91,7 +91,7 @@ static void serve(struct osd_session *session, struct conn *conn)
 	monitor_osd_down(session);
 }
 
-/* Makes the connection known to who stops the gateway; false: that has begun already. */
+/* Records the connection so that osd_sessions_stop() can shut it down; false: the gateway is stopping already. */
 static bool link_up(struct osd_session *session, struct conn *conn)
 {
 	struct gateway *gateway = session->gateway;

@@ -52,7 +52,7 @@ static bool serve_object(struct gateway *gateway, struct conn *conn, const struc
 	return sent;
 }
 
-/* tid carries how long to wait, in milliseconds. */
+/* In a status request, tid holds how long to wait, in milliseconds. */
 static bool serve_status(struct gateway *gateway, struct conn *conn, const struct msg *op)
 {
 	unsigned timeout_ms = op->tid < 600000 ? (unsigned)op->tid : 600000;

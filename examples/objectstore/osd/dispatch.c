@@ -22,7 +22,7 @@ static void begin_spans(struct op *op)
 		span_event(&op->message, SPAN_ENDED);
 		break;
 	default:
-		return; /* a refill is nobody's request */
+		return; /* a refill belongs to no client's request */
 	}
 	span_child(&op->handling, &op->message, "OSD Handling op", &osd->self);
 }

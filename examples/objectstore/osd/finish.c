@@ -1,4 +1,4 @@
-/* finish.c - from the journal into the store: journal hooks in the journal's thread, then the filestore threads. */
+/* finish.c - writes from the journal into the store: the hooks run in the journal's thread, then the filestore threads. */
 #include <errno.h>
 #include <string.h>
 
@@ -15,7 +15,8 @@ static void queued(struct link *link)
 	op_event(op_of(ITEM_OF(link, struct journal_entry, link)), "Queued for filestore");
 }
 
-/* Into the journal, and from there by itself into the store. pg lock held: the order of submission counts. */
+/* Submits the write to the journal; the hooks then bring it into the store. Call with the pg lock held, because writes are
+ * applied in the order of submission. */
 void submit_write(struct op *op)
 {
 	op->entry = (struct journal_entry){
@@ -66,7 +67,7 @@ static void committed(void *owner, struct journal_entry *entry)
 		replica_reply(op, 0);
 		op->replied = true;
 	}
-	pg_finish_if_done(op); /* not the end of it: it has not been applied */
+	pg_finish_if_done(op); /* op still exists after this: it has not been applied */
 	pthread_mutex_unlock(&pg->lock);
 	queue_push(&osd->filestore[op->pg->id % osd->options.filestore_threads], &op->link, NULL);
 }
@@ -99,7 +100,7 @@ static void apply(struct op *op)
 	rc = apply_entry(&op->osd->store, &op->entry);
 	span_pad(&access, replica ? LAYER_REPLICA_FILESTORE : LAYER_PRIMARY_FILESTORE, op->msg.annotations);
 	span_event(&access, SPAN_ENDED);
-	if (rc != 0) /* acknowledged and in the journal: a restart with room on the disk applies it */
+	if (rc != 0) /* acknowledged and in the journal: a restart applies it once the disk has room */
 		die("failed to apply %s to the store: %s", op->msg.name, strerror(-rc));
 }
 

@@ -1,4 +1,4 @@
-/* index.c - a chained hash table that doubles when it is as long as wide. */
+/* index.c - a chained hash table that doubles when it has as many objects as buckets. */
 #include "index.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /*
  * journal.c - one thread writes, in batches (one O_DSYNC write for all entries that wait), one thread trims.
  *
- * A failed journal write ends the process: nothing may be acknowledged any more, and the other replica is better.
+ * A failed journal write ends the process: it could acknowledge nothing any more, and the other replica serves without it.
  */
 #include "journal.h"
 
@@ -39,7 +39,7 @@ static void open_segment(struct journal *journal)
 	journal->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC | O_CLOEXEC, 0644);
 	if (journal->fd < 0)
 		die("failed to create %s: %s", path, strerror(errno));
-	/* Space now means no allocation, and less metadata, in each write; without it the journal still works. */
+	/* Reserved space saves each write the allocation and some metadata; without it the journal still works. */
 	if (fallocate(journal->fd, 0, 0, (off_t)journal->segment_bytes) != 0 && errno == ENOSPC)
 		die("failed to reserve %zu bytes for %s: the disk is full", journal->segment_bytes, path);
 	if (sync_parent(path) != 0)
@@ -61,7 +61,7 @@ static void next_segment(struct journal *journal)
 	pthread_mutex_unlock(&journal->lock);
 }
 
-/* What came before is in older segments now: tell the checkpoint which to wait for. */
+/* Starts a new segment for a checkpoint: mark tells it the first segment that it need not wait for. */
 static void rotate(struct journal *journal, struct journal_entry *mark)
 {
 	if (journal->written > 0) /* an empty segment would be followed by one of the same name */
@@ -173,7 +173,7 @@ static bool oldest_is_done(const struct journal *journal)
 	return journal->segment_count > 1 && journal->segments[0].unapplied == 0;
 }
 
-/* With the lock held; gives it up while the disk works. */
+/* Called with the lock held; releases it during disk I/O. */
 static void trim_oldest(struct journal *journal)
 {
 	char path[600];

@@ -1,5 +1,5 @@
 /*
- * journal.h - what makes a write durable: entries with a CRC each, appended with O_DSYNC.
+ * journal.h - makes writes durable: entries with a CRC each, appended with O_DSYNC.
  *
  *   DIR/journal/segment-NNNNNNNNNNNNNNNN   named by the sequence number of its first entry
  *   entry: magic, CRC of header and name, sequence, version, op, pg, lengths, CRC of data | name | data | 0..7
@@ -20,7 +20,8 @@
 #define JOURNAL_MAX_SEGMENTS 8
 #define JOURNAL_MIN_SEGMENT_BYTES (8u << 20)
 
-/* One write; what it points to stays until it has been applied. op 0: nothing to write, only its turn. */
+/* One write; the data it points to must stay until it has been applied. op 0: nothing is written, but the hooks run in its
+ * turn. */
 struct journal_entry {
 	struct link link;
 	uint16_t op;
@@ -32,7 +33,7 @@ struct journal_entry {
 	uint32_t data_len;
 	uint32_t data_crc;
 	bool rotate;      /* a checkpoint: go on in a new segment */
-	uint64_t segment; /* where it was written */
+	uint64_t segment; /* id of the segment with this entry */
 };
 
 struct journal_hooks {
@@ -41,7 +42,7 @@ struct journal_hooks {
 	int (*replay)(void *owner, const struct journal_entry *entry);
 	/* Makes durable whatever has been applied. 0 or -errno. */
 	int (*sync)(void *owner);
-	/* Around the write, in the journal's thread; after committed() the entry is durable. */
+	/* Before and after the write, in the journal's thread; at committed() the entry is durable. */
 	void (*starting)(void *owner, struct journal_entry *entry);
 	void (*committed)(void *owner, struct journal_entry *entry);
 };
@@ -59,7 +60,7 @@ struct journal {
 	struct queue queue;
 	pthread_t writer, trimmer;
 
-	/* the writer's own */
+	/* used only by the writing thread */
 	int fd;
 	size_t written;
 	uint64_t next_seq;
@@ -79,7 +80,7 @@ int journal_open(struct journal *journal, const char *dir, size_t segment_bytes,
 void journal_submit(struct journal *journal, struct journal_entry *entry, void (*queued)(struct link *));
 /* The entry has been applied to the store; call once per committed entry, in any order. */
 void journal_applied(struct journal *journal, const struct journal_entry *entry);
-/* Returns once everything submitted before is applied, durable in the store and gone from the journal. */
+/* Returns once everything submitted before the call is applied, durable in the store and removed from the journal. */
 void journal_checkpoint(struct journal *journal);
 /* Checkpoints and stops. Nothing may be submitted any more. */
 void journal_close(struct journal *journal);

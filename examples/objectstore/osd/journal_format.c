@@ -1,4 +1,4 @@
-/* journal_format.c - nothing in a journal is believed before its checksum is right. */
+/* journal_format.c - checks the checksum before it uses anything in an entry. */
 #include "journal_format.h"
 
 #include <string.h>

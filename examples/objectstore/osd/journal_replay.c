@@ -1,5 +1,5 @@
-/* journal_replay.c - a torn entry at the very end was never acknowledged; a gap before the newest segment
- * is damage, while one within it cannot be told from a torn end. */
+/* journal_replay.c - a torn entry at the very end was never acknowledged, so replay ends there. Missing entries before the
+ * newest segment are damage; a damaged entry within the newest segment cannot be told from a torn end. */
 #include "journal_replay.h"
 
 #include <dirent.h>
@@ -18,7 +18,7 @@
 #include "log.h"
 #include "msg.h"
 
-#define MAX_FOUND 64 /* never more than JOURNAL_MAX_SEGMENTS in sound directories */
+#define MAX_FOUND 64 /* an undamaged directory has at most JOURNAL_MAX_SEGMENTS */
 
 void segment_path(const struct journal *journal, uint64_t id, char *out, size_t max)
 {

@@ -1,4 +1,4 @@
-/* journal_replay.h - what an earlier run left in the journal. */
+/* journal_replay.h - replays the entries that an earlier run left in the journal. */
 #ifndef OBJSTORE_JOURNAL_REPLAY_H
 #define OBJSTORE_JOURNAL_REPLAY_H
 

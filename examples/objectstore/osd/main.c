@@ -1,4 +1,4 @@
-/* main.c - objstore-osd: options, start, and a stop that leaves nothing behind. */
+/* main.c - objstore-osd: options, start, and a stop that leaves the journal empty. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -19,8 +19,8 @@ static const char help[] =
 	"\n"
 	"  objstore-osd --id 0 --dir /var/lib/objstore/osd-0 --ready-file /run/objstore/osd-0\n"
 	"\n"
-	"  --id N                  which OSD this is: 0 to 15. Two directories never share an id\n"
-	"  --dir DIR               where it keeps everything; made if it is missing. An empty directory is\n"
+	"  --id N                  number of this OSD: 0 to 15. Each OSD's directory has its own number\n"
+	"  --dir DIR               directory for all its data; made if it is missing. An empty directory is\n"
 	"                          filled from the other replicas once the gateway knows this OSD\n"
 	"  --host ADDRESS          listen here (127.0.0.1)\n"
 	"  --port N                and on this port (0: a free one; see --ready-file)\n"
@@ -28,12 +28,12 @@ static const char help[] =
 	"                          --osd 0=@FILE reads it\n"
 	"  --op-threads N          threads that take operations out of the dispatch queue (2)\n"
 	"  --filestore-threads N   threads that write object files (2)\n"
-	"  --journal-segment-mib N the journal is a row of files of this size (16)\n"
-	"  --delay-journal-us N    sleep before each journal write: a slow disk, for trying out tracing (0)\n"
+	"  --journal-segment-mib N size of the journal's files (16)\n"
+	"  --delay-journal-us N    sleep before each journal write: imitates a slow disk, to try out tracing (0)\n"
 	"\n"
 	"A write is acknowledged when its journal entry is on the disk (O_DSYNC) here and on the replica; after\n"
 	"kill -9 the journal is replayed at the next start. SIGTERM and SIGINT stop it cleanly.\n"
-	"Tracing: nothing to do here. The trace info arrives in the messages; BLKIN_* variables as usual.\n"
+	"Tracing needs no option: the trace info arrives in the messages. BLKIN_* variables work as usual.\n"
 	"Exit status: 0 stopped, 1 failed (the reason is on stderr), 2 wrong usage.\n";
 
 enum { OPT_ID = 256, OPT_DIR, OPT_HOST, OPT_PORT, OPT_READY, OPT_OPS, OPT_FILESTORE, OPT_SEGMENT, OPT_DELAY, OPT_HELP };
@@ -139,7 +139,7 @@ static void load_identity(struct osd *osd)
 		die("failed to read %s: %s", path, strerror((int)-n));
 	text[n] = '\0';
 	if (sscanf(text, "osd.%d %" SCNx64, &id, &osd->store_id) != 2 || osd->store_id == 0)
-		die("failed to read %s: it is not an identity; is this the directory of an OSD?", path);
+		die("failed to read %s: it names no OSD; is this the directory of an OSD?", path);
 	if (id != osd->options.id)
 		die("failed to start: %s belongs to osd.%d, not to osd.%d", osd->options.dir, id, osd->options.id);
 }
@@ -169,15 +169,15 @@ static void start_thread(pthread_t *thread, void *(*run)(void *), void *arg)
 		die("failed to start a thread: %s", strerror(rc));
 }
 
-/* By the last map seen here. Without one it counts as what others go by. */
+/* Whether the last map that this OSD saw says so. Without a map, others may rely on this copy, so the answer is no. */
 static bool is_to_be_refilled(const struct osd *osd, const struct osdmap *map, unsigned pg)
 {
 	return map->pg[pg].replica == osd->options.id && map->pg[pg].state != REPLICA_COMPLETE && pg < map->pg_count;
 }
 
 /*
- * A refill puts a damaged object right, as where the power failed during one. Everywhere else the other replica goes
- * by what this one has: it must not serve without.
+ * A group that will be refilled may have damaged objects, as after a power failure during a refill: the refill replaces
+ * them. In every other group the other replica relies on this copy, so the OSD must not start with a damaged object.
  */
 static void refuse_damage(struct osd *osd)
 {
@@ -248,7 +248,7 @@ static void stop_recovery(struct osd *osd)
 	pthread_join(osd->recovery_thread, NULL);
 }
 
-/* Whatever still waits for a replica or a map was never acknowledged. */
+/* Frees operations that still wait for a replica or a map; they were never acknowledged. */
 static void drop(struct list *list)
 {
 	struct link *link;
@@ -292,7 +292,7 @@ static void free_all(struct osd *osd)
 	store_close(&osd->store);
 }
 
-/* In the order in which an operation travels, so that each stage gets what the one before it still had. */
+/* Stops the stages in the order in which an operation passes them, so that each one still gets what the stage before it had. */
 static void stop(struct osd *osd, struct sessions *sessions)
 {
 	sessions_stop(sessions);

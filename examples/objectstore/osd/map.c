@@ -1,4 +1,4 @@
-/* map.c - one thread takes the gateway's maps: to disk, then to every placement group, then to whoever waits. */
+/* map.c - one thread takes the gateway's maps: to disk, then to every placement group, then to waiting operations. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static void go_on(struct osd *osd, struct op *op)
 {
 	op_event(op, "Handling op");
 	op_event_pg(op, "Enqueuing op");
-	op_event_pg(op, "Enqueued op"); /* before it is: there is no way to be overtaken */
+	op_event_pg(op, "Enqueued op"); /* recorded before the push, so that it precedes the events of the dispatch thread */
 	queue_push(&osd->dispatch[dispatch_shard(osd, op->pg->id)], &op->link, NULL);
 }
 
@@ -84,7 +84,7 @@ static void take_map(struct osd *osd, const struct msg *msg)
 	int rc = osdmap_decode(&map, msg->data, msg->data_len);
 
 	if (rc != 0 || map.osd_count <= osd->options.id) {
-		log_line("failed to read a map from the gateway: it is not sound, or has no osd.%d", osd->options.id);
+		log_line("failed to read a map from the gateway: it is damaged, or has no osd.%d", osd->options.id);
 		return;
 	}
 	if (map.epoch <= map_epoch(osd))
@@ -98,7 +98,7 @@ static void take_map(struct osd *osd, const struct msg *msg)
 		pg_take_map(osd, &osd->pgs[n], &map);
 		pthread_mutex_unlock(&osd->pgs[n].lock);
 	}
-	tell_peers(osd, &map); /* after the groups know who their peers are */
+	tell_peers(osd, &map); /* only after the groups know their peers */
 	publish(osd, &map);
 	log_line("map of epoch %" PRIu32, map.epoch);
 }

@@ -1,4 +1,4 @@
-/* op.c - an operation comes to life with its message and takes the message's data along. */
+/* op.c - an operation is created from its message and takes over the message's data. */
 #include <stdlib.h>
 
 #include "log.h"

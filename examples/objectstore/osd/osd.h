@@ -1,15 +1,15 @@
 /*
- * osd.h - one object storage daemon: what its parts share.
+ * osd.h - one object storage daemon: declarations shared by its parts.
  *
  *   connection ─▶ session.c ─▶ dispatch.c ─▶ queue per shard ─▶ pg.c ─▶ journal.c ─▶ queue per shard ─▶ store.c
  *                                                                │                     (finish.c)
  *                                                                └─▶ peer.c ─▶ the replica
  *
- * Rules that keep it alive:
+ * Rules against deadlock and disorder:
  *  - A thread that receives never waits for a pg lock or for a full queue, so every connection is always read
  *    and every send ends.
  *  - A placement group belongs to one dispatch thread and one filestore thread: its writes stay in order.
- *  - Locks are taken in this order: pg, peer or journal, queue. map_lock is a leaf, but for the queues.
+ *  - Locks are taken in this order: pg, peer or journal, queue. While map_lock is held, only queue locks are taken.
  */
 #ifndef OBJSTORE_OSD_H
 #define OBJSTORE_OSD_H
@@ -38,12 +38,12 @@ struct op {
 	struct msg msg;
 	uint64_t version;
 	struct journal_entry entry;
-	bool begun;           /* its first events are recorded */
+	bool begun;           /* its first events have been recorded */
 	bool in_flight;       /* in the group's list */
-	bool waiting_replica; /* the replica has not confirmed */
+	bool waiting_replica; /* the replica has not confirmed yet */
 	bool committed;       /* in our journal */
 	bool applied;         /* in our store */
-	bool replied;         /* the commit has been answered, or nobody wants it any more */
+	bool replied;         /* the commit has been sent, or nobody waits for it any more */
 	span message;         /* the message that brought it */
 	span handling;        /* "OSD Handling op" */
 	span sub_op;          /* the message to the replica */
@@ -55,10 +55,10 @@ struct pg {
 	unsigned id;
 	struct pg_entry entry; /* from the map */
 	uint32_t epoch;        /* of that map */
-	uint64_t last_version; /* given out, or received from the primary */
+	uint64_t last_version; /* assigned here, or received from the primary */
 	struct op *first, *last; /* writes in flight, by version */
-	struct list waiting;     /* for a write in flight, or for a barrier */
-	unsigned barriers;       /* listings that wait for the group to come to rest */
+	struct list waiting;     /* operations that wait for a write in flight, or for a barrier */
+	unsigned barriers;       /* listings that wait until no write is in flight */
 	unsigned peer_session;   /* peer connection on which the writes in flight have been sent */
 	uint32_t recovered;      /* state_since of the refill that was completed */
 	char name[16];
@@ -112,7 +112,7 @@ struct osd {
 	struct conn *refill; /* the recovery thread's connection to a primary */
 	bool stopping;
 
-	/* who we are in traces; set before threads start */
+	/* names and endpoints in traces; set before threads start */
 	char name[16], journal_name[600], filestore_name[600];
 	struct blkin_endpoint self, journal_ep, filestore_ep, mosdopreply_ep,
 		mosdsubopreply_ep;
@@ -122,22 +122,22 @@ struct osd {
 /* op.c */
 struct op *op_new(struct osd *osd, struct conn *conn, const struct msg *msg);
 void op_free(struct op *op);
-void op_event(const struct op *op, const char *event);    /* at osd.N */
-void op_event_pg(const struct op *op, const char *event); /* at pg X.Y */
+void op_event(const struct op *op, const char *event);    /* endpoint osd.N */
+void op_event_pg(const struct op *op, const char *event); /* endpoint pg X.Y */
 
 /* dispatch.c: from a received message to the thread of its placement group. */
 void dispatch(struct op *op);
 void *dispatch_thread(void *queue);
 unsigned dispatch_shard(const struct osd *osd, unsigned pg);
 
-/* pg.c: the life of an operation in its placement group; all with the group's lock held. */
+/* pg.c: an operation in its placement group; all with the group's lock held. */
 void pg_init(struct osd *osd, unsigned id);
 void pg_handle(struct op *op);
 void pg_take_map(struct osd *osd, struct pg *pg, const struct osdmap *map);
 void pg_requeue_waiting(struct pg *pg, struct osd *osd);
 void pg_finish_if_done(struct op *op);
 
-/* replica.c: what the replica does with a write, and the primary with its answer. */
+/* replica.c: a write on the replica, and its answer on the primary. */
 void replica_write(struct op *op);
 void replica_reply(struct op *op, int result);
 void primary_hears_replica(struct op *reply);
@@ -152,8 +152,8 @@ void reply_to_gateway(struct op *op, uint16_t flags, int result, const struct ms
 
 /* peer.c: the connection on which this OSD, as a primary, sends writes to a replica. */
 void peer_start(struct osd *osd, unsigned id);
-void peer_stop(struct peer *peer);    /* its thread; */
-void peer_destroy(struct peer *peer); /* the rest, once nobody sends any more */
+void peer_stop(struct peer *peer);    /* ends its thread */
+void peer_destroy(struct peer *peer); /* call once no thread sends any more */
 void peer_take_address(struct peer *peer, bool up, const char *address);
 void peer_send_sub_op(struct op *op); /* pg lock held */
 

@@ -13,7 +13,7 @@
 
 #define RETRY_MS 50
 
-/* The connection, held, if it is the given session; session 0: whichever. */
+/* Holds and returns the connection if it is the given session; session 0: the connection, whichever it is. */
 static struct conn *current(struct peer *peer, unsigned *session)
 {
 	struct conn *conn;
@@ -92,7 +92,7 @@ static void serve_connection(struct peer *peer, int fd)
 	peer->conn = conn;
 	session = ++peer->session;
 	if (peer->stopping)
-		conn_shutdown(conn); /* peer_stop() could not see it */
+		conn_shutdown(conn); /* peer_stop() came before it */
 	pthread_mutex_unlock(&peer->lock);
 	send_writes_in_flight(peer, conn, session);
 	receive_replies(peer, conn);
@@ -179,7 +179,7 @@ void peer_take_address(struct peer *peer, bool up, const char *address)
 	if (strcmp(peer->address, address) != 0) {
 		snprintf(peer->address, sizeof peer->address, "%s", address);
 		if (peer->conn)
-			conn_shutdown(peer->conn); /* that was another process */
+			conn_shutdown(peer->conn); /* it leads to another process */
 		pthread_cond_broadcast(&peer->changed);
 	}
 	pthread_mutex_unlock(&peer->lock);

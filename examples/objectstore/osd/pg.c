@@ -1,8 +1,8 @@
 /*
- * pg.c - a placement group: the order of its writes, and who has confirmed which.
+ * pg.c - a placement group: the order of its writes, and their confirmations.
  *
- * A write is in flight from its version number until it is journaled here and on the replica, answered, and applied
- * here. Whatever else wants that object waits, so that a reader never sees a write that could still be undone.
+ * A write is in flight from when it gets its version number until it is journaled here and on the replica, answered, and
+ * applied here. Other operations on that object wait, so that a reader never sees a write that could still be undone.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -96,7 +96,7 @@ void pg_finish_if_done(struct op *op)
 	pg_requeue_waiting(pg, osd);
 }
 
-/* Answers at once, without having written. */
+/* Answers an operation that writes nothing. */
 static void answer(struct op *op, int result, const struct msg *with)
 {
 	op_event_pg(op, "Commit sent");
@@ -210,7 +210,7 @@ static void handle_sub_op(struct op *op)
 	struct pg *pg = op->pg;
 
 	if (op->msg.epoch < pg->entry.primary_since) {
-		replica_reply(op, -ESTALE); /* a primary of the past */
+		replica_reply(op, -ESTALE); /* from a primary that has been replaced */
 		end_span(op);
 		op_free(op);
 		return;

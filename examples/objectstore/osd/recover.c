@@ -1,4 +1,4 @@
-/* recover.c - one thread that refills, from their primaries, the placement groups the map calls RECOVERING. */
+/* recover.c - one thread refills the placement groups that the map calls RECOVERING, from their primaries. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define RETRY_MS 100
 #define ANSWER_TIMEOUT_S 10
 
-/* With map_lock: the next group to refill, or -1. */
+/* The next group to refill, or -1. Called with map_lock held. */
 static int next_group(const struct osd *osd)
 {
 	for (int n = 0; n < osd->map.pg_count; n++) {
@@ -64,8 +64,8 @@ static int refill_group(struct osd *osd, unsigned pg, uint32_t epoch, uint32_t s
 }
 
 /*
- * Durable first, and out of the journal: a replay must never bring back what the refill has put right. Then the
- * gateway may count on this copy.
+ * Makes the refill durable and empties the journal, because a replay must not bring back what the refill has replaced.
+ * Then tells the gateway that it may count on this copy.
  */
 static void report(struct osd *osd, const struct pg_entry *done, const unsigned *pgs, unsigned count)
 {
@@ -104,7 +104,7 @@ static void wait_to_retry(struct osd *osd)
 		pthread_cond_timedwait(&osd->map_changed, &osd->map_lock, &until);
 }
 
-/* All groups that need it; with map_lock on entry and return. */
+/* Refills all groups that need it; map_lock is held on entry and return. */
 static void refill_all(struct osd *osd)
 {
 	struct pg_entry done[MAX_PGS];

@@ -2,8 +2,8 @@
  * refill.c - makes this replica's copy of one placement group what the primary has.
  *
  * What was written here in an epoch before the refill began is suspect: it may never have been acknowledged. The
- * primary's word replaces it, newer version or not. What arrives as a write meanwhile is of a later epoch, and
- * wins over what is pulled if its version is higher.
+ * primary's copy replaces it, whichever version is newer. Writes that arrive meanwhile are of a later epoch, and
+ * win over what is pulled if their version is higher.
  */
 #include <errno.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static bool have_it(struct filling *f, const char *name, const struct object_ver
 	return version_epoch(ours.version) >= f->since && ours.version > theirs->version;
 }
 
-/* The next entry of a page; how many bytes it takes, 0 when it is not sound. */
+/* Decodes the next entry of a page; returns its size, or 0 when it is invalid. */
 static size_t next_listed(const unsigned char *at, size_t left, char *name, struct object_version *is)
 {
 	size_t len;
@@ -92,7 +92,7 @@ static size_t next_listed(const unsigned char *at, size_t left, char *name, stru
 	return LISTED_BYTES + len;
 }
 
-/* Removes ours from *mine up to (not including) name; NULL: all the rest. */
+/* Removes our objects from *mine up to (not including) name; NULL: all that are left. */
 static int drop_until(struct filling *f, const struct listed **mine, const struct listed *end, const char *name)
 {
 	int rc = 0;
@@ -139,7 +139,7 @@ static int take_listing(struct filling *f, const struct listed *mine, const stru
 		more = !(page.flags & FLAG_LAST_PAGE);
 		rc = page.result;
 		if (rc == 0 && more && page.data_len == 0)
-			rc = -EBADMSG; /* would go on for ever */
+			rc = -EBADMSG; /* an empty page would repeat for ever */
 		if (rc == 0)
 			rc = take_page(f, &page, &mine, end, last);
 		msg_clear(&page);

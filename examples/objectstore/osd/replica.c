@@ -1,4 +1,4 @@
-/* replica.c - a write on the replica, its confirmation, and what the primary makes of that. */
+/* replica.c - a write on the replica, its confirmation, and how the primary handles the confirmation. */
 #include <errno.h>
 
 #include "log.h"
@@ -12,7 +12,7 @@ void replica_write(struct op *op)
 	if (op->version > pg->last_version)
 		pg->last_version = op->version;
 	else
-		op->msg.op = OP_NONE; /* sent again after a lost connection: ours already, or it will be in its turn */
+		op->msg.op = OP_NONE; /* sent again after a lost connection: it is in our journal, or queued for it */
 	submit_write(op);
 }
 

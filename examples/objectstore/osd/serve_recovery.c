@@ -1,4 +1,4 @@
-/* serve_recovery.c - the primary tells a replica what there is, and hands it over. Untraced. */
+/* serve_recovery.c - the primary lists its objects for a replica, and sends them. Untraced. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

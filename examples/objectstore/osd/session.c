@@ -1,4 +1,4 @@
-/* session.c - a thread for each connection that comes in: the gateway's, and those of other OSDs. */
+/* session.c - one thread for each incoming connection: the gateway's, and those of other OSDs. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,13 +56,13 @@ static void take_client_op(struct osd *osd, struct conn *conn, struct msg *msg)
 	op_free(op);
 }
 
-/* A write without a name would be journaled, but no replay could read it, nor what came after it. */
+/* These need a valid name: a write without one would be journaled, but replay could read neither it nor later entries. */
 static bool is_of_an_object(const struct msg *msg)
 {
 	return msg->type == MSG_OSD_OP || msg->type == MSG_SUB_OP || msg->type == MSG_RECOVER_PULL;
 }
 
-/* false: this is not one of our protocol's speakers. */
+/* false: the peer does not speak our protocol. */
 static bool take_message(struct osd *osd, struct conn *conn, struct msg *msg)
 {
 	struct msg pong = {.type = MSG_PONG, .tid = msg->tid};
@@ -111,7 +111,7 @@ static void *session_thread(void *arg)
 			break;
 		}
 	if (rc == -EBADMSG)
-		log_line("closing a connection: what came over it is no message of ours");
+		log_line("closing a connection: it carried something that is not an object store message");
 	conn_shutdown(session->conn);
 	pthread_mutex_lock(&session->sessions->lock);
 	session->finished = true;
@@ -126,7 +126,7 @@ static void reap(struct session *session)
 	session->used = false;
 }
 
-/* A free place, after reaping whoever has finished; NULL when all are busy. */
+/* A free place, after reaping finished sessions; NULL when all are busy. */
 static struct session *find_place(struct sessions *sessions)
 {
 	struct session *place = NULL;

@@ -1,4 +1,4 @@
-/* store.c - object files: written beside and renamed, so that a reader sees the old or the new object. */
+/* store.c - object files: written under another name, then renamed, so that a reader sees the old or the new object. */
 #include "store.h"
 
 #include <dirent.h>
@@ -70,10 +70,10 @@ static int read_header(int dir, const char *file, const char *name, struct objec
 	return n == (ssize_t)sizeof header ? decode_header(header, name, is) : -EIO;
 }
 
-/* Of an object whose header says nothing; no write has it. */
+/* Version of an object whose header is unreadable; no write has this version. */
 #define DAMAGED_VERSION 0
 
-/* A file that a crash left half-made is no object; if it was acknowledged, the journal has it. */
+/* A temporary file that a crash left is removed; if its write was acknowledged, the journal has it. */
 static int load_file(struct store *store, unsigned pg, const char *file)
 {
 	struct object_version is;
@@ -225,7 +225,7 @@ static int write_file(int dir, const char *name, const struct object_version *is
 	fd = openat(dir, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
-	errno = ENOSPC; /* what a short write means */
+	errno = ENOSPC; /* a short write means that the disk is full */
 	if (writev(fd, iov, 2) != (ssize_t)(sizeof header + is->size))
 		rc = -errno;
 	close(fd);

@@ -4,7 +4,7 @@
  *   DIR/store/pg-007/o_NAME    header (magic, CRC of header and name, version, size, CRC of data), data
  *   DIR/store/pg-007/t_NAME    the same while it is being written; renamed over o_NAME
  *
- * Applying is not durable by itself: the journal keeps every entry until store_sync() has returned.
+ * Applying a write does not make it durable: the journal keeps every entry until store_sync() has returned.
  */
 #ifndef OBJSTORE_STORE_H
 #define OBJSTORE_STORE_H
@@ -51,12 +51,12 @@ struct listed {
 	struct object_version is;
 };
 
-/* Opens or creates DIR/store and reads every header. 0 or -errno. An object whose header is damaged is there all the same, so
- * that nobody takes it for absent: store_damaged() says whether there is one. What the journal or a refill has replaces it. */
+/* Opens or creates DIR/store and reads every header. 0 or -errno. An object whose header is damaged stays in the index, so
+ * that it does not look absent; store_damaged() finds it. The journal or a refill replaces it if either has the object. */
 int store_open(struct store *store, const char *dir);
 void store_close(struct store *store);
 
-/* The path of an object whose header is damaged; false: there is none. */
+/* Finds the path of an object whose header is damaged; false: there is none. */
 bool store_damaged(struct store *store, unsigned pg, char *path, size_t max);
 bool store_find(struct store *store, unsigned pg, const char *name, struct object_version *found);
 /* Reads and verifies; *data is malloc'ed. 0, -ENOENT, -EIO when the checksum is wrong, or -errno. */
@@ -71,11 +71,11 @@ int store_put(struct store *store, unsigned pg, const char *name, const struct o
 	      const unsigned char *data, uint32_t suspect_before);
 int store_delete(struct store *store, unsigned pg, const char *name, uint64_t version, uint32_t suspect_before);
 
-/* Remember deletions, so that a refill that read an object just before does not bring it back. */
+/* keep: remember deletions, so that a refill that has just read an object does not bring it back. */
 void store_keep_tombstones(struct store *store, unsigned pg, bool keep);
 
-/* The objects (no tombstones) with a name after `after`, sorted; *list is freed with store_list_free, and NULL after an
- * error. */
+/* Lists the objects (no tombstones) with a name after `after`, sorted. Free *list with store_list_free(); it is NULL after
+ * an error. */
 int store_list(struct store *store, unsigned pg, const char *after, struct listed **list, size_t *count);
 void store_list_free(struct listed *list, size_t count);
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Whole clusters: two OSDs, a gateway and clients as processes of their own.
+"""Tests of whole clusters: two OSDs, a gateway and clients, each a process of its own.
 
-Every wait is for an event (a ready file, a status the gateway reports, the end of a process), with an end. A test
-that fails says why, shows the logs, and the exit status is 1.
+Every wait is for an event (a ready file, a status that the gateway reports, the end of a process) and has a time limit.
+A failed test prints the reason and the logs, and the exit status is 1.
 """
 
 import argparse
@@ -27,7 +27,7 @@ REFERENCE_ANNOTATIONS = 98
 
 
 class Failure(Exception):
-    """What was expected did not happen."""
+    """An expectation was not met."""
 
 
 def check(condition, why):
@@ -45,7 +45,7 @@ class Cluster:
         self.processes = {}
         self.environment = dict(os.environ, BLKIN_SOCKET=str(self.directory / "no-consumerd"))
         if recorder:
-            # Through a link: the loader takes a blank in a path as the end of it.
+            # Through a link: to the loader, a blank in LD_PRELOAD ends a path.
             preloaded = self.directory / "recorder.so"
             preloaded.symlink_to(self.build / "recorder.so")
             self.environment["LD_PRELOAD"] = str(preloaded)
@@ -70,7 +70,7 @@ class Cluster:
         pidfd = os.pidfd_open(process.pid)
         try:
             while not ready.exists():
-                # Ends early when the process does; the file itself cannot be waited for portably.
+                # Waits for the end of the process, so that a failed start is seen at once; the file itself is polled.
                 ended = select.select([pidfd], [], [], 0.01)[0]
                 check(not ended, f"{name} ended before it was ready")
                 check(time.monotonic() < end, f"{name} did not get ready")
@@ -142,13 +142,13 @@ class Cluster:
 
 
 def objects_on_disk(cluster, osd):
-    """Name -> bytes of every object file."""
+    """The names and bytes of all object files."""
     files = cluster.osd_directory(osd).glob("store/pg-*/o_*")
     return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in files}
 
 
 def check_replicas_are_equal(cluster):
-    """After a clean stop both stores hold the same bytes, and something at all."""
+    """After a clean stop both stores hold the same objects with the same bytes, and at least one."""
     first, second = objects_on_disk(cluster, 0), objects_on_disk(cluster, 1)
     check(first, "osd.0 has no objects")
     check(first.keys() == second.keys(), f"the replicas differ in {sorted(first.keys() ^ second.keys())[:5]}")
@@ -188,7 +188,7 @@ def test_load_ends_in_time_however_low_its_rate(cluster):
 
 
 def kill_under_load(cluster, victims):
-    """Kills the victims in the middle of a load; the load must not notice, and nothing it was told may be lost."""
+    """Kills the victims in the middle of a load: no operation may fail, and no acknowledged write may be lost."""
     log = cluster.directory / "acked"
     load = cluster.start_client("--json", "load", "--threads", 4, "--seconds", 600, "--size", 4096, "--objects", 200,
                                 "--mix", "70,20,10", "--acked-log", log)
@@ -209,7 +209,7 @@ def kill_under_load(cluster, victims):
 
 
 def await_progress(cluster):
-    """Until one more object could be written: the load is under way, and so is the cluster."""
+    """Waits until more objects have been written: then the load and the cluster are at work."""
     cluster.client("put", "progress", data=b"x")
     cluster.client("load", "--count", 200, "--prefix", "progress")
 
@@ -315,7 +315,7 @@ def test_damaged_header_amid_a_refill_is_refilled(cluster):
     cluster.client("put", "object", data=b"precious")
     cluster.kill("osd.1")
     cluster.wait("degraded")
-    cluster.processes["osd.0"].send_signal(signal.SIGSTOP)  # gives nothing to whom it refills
+    cluster.processes["osd.0"].send_signal(signal.SIGSTOP)  # so that the refill of osd.1 cannot proceed
     seen = cluster.osd_directory(1) / "osdmap"
     before = seen.read_bytes()
     cluster.start_osd(1)
@@ -386,7 +386,7 @@ MSG_OSD_OP, MSG_SUB_OP, OP_PUT = 8, 10, 1
 
 
 def message(kind, op, version=0):
-    """A message without name and data (common/msg.h), whole and with the right checksum."""
+    """A complete message (common/msg.h) with correct checksums, but without name and data."""
     head = struct.pack(">4sHHQIHHQiHHII", b"OBJ1", kind, op, 1, 0, 0, 0, version, 0, 0, 0, 0, 0) + bytes(24)
     return head + struct.pack(">I", crc32c(head))
 
@@ -421,7 +421,7 @@ def test_daemon_without_a_descriptor_for_a_connection_ends_and_says_so(cluster):
     check_ends_without_a_descriptor(cluster, "gateway")
     cluster.stop("osd.0")
     cluster.stop("osd.1")
-    cluster.start_osd(0)  # alone: nobody sends it a map that it could not write either
+    cluster.start_osd(0)  # alone: a gateway would send it a map, which it could not write either
     check_ends_without_a_descriptor(cluster, "osd.0")
 
 
@@ -429,7 +429,7 @@ def check_ends_without_a_descriptor(cluster, name):
     process = cluster.processes[name]
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, 3))
     host, port = cluster.ready_file(name).read_text().strip().split(":")
-    # The descriptor is taken before the connection comes: this may end it, or the limit has already.
+    # accept() takes its descriptor before it waits: the call that waits now may still succeed, and the next one fails.
     with contextlib.suppress(ConnectionError):
         socket.create_connection((host, int(port)), timeout=DEADLINE_S).close()
     check(process.wait(DEADLINE_S) == 1, f"{name} ended with {process.returncode}")
@@ -475,7 +475,7 @@ PRIMARY_EVENTS = [
 
 
 def read_spans(path):
-    """Trace id -> list of spans."""
+    """The spans of each trace, by trace id."""
     traces = collections.defaultdict(dict)
     for line in path.read_text().splitlines():
         a = json.loads(line)
@@ -487,7 +487,7 @@ def read_spans(path):
 
 
 def shape(cluster, spans, primary, replica, root):
-    """The tree in the form of REFERENCE, with names in place of numbers and paths."""
+    """The trace as a tree in the form of REFERENCE, with placeholders instead of numbers and paths."""
     def service(name):
         for osd, letter in ((primary, "P"), (replica, "R")):
             directory = cluster.osd_directory(osd)
@@ -602,7 +602,7 @@ def run(test, build, keep):
         test(cluster)
         cluster.stop_all()
         error = None
-    except Exception as e:  # a failure of any kind is reported, with the logs
+    except Exception as e:  # any exception is a failure of this test, and reported with the logs
         error = f"{type(e).__name__}: {e}"
     cluster.abandon()
     print(f"{test.__name__[5:]}: {'ok' if error is None else 'FAILED'} ({time.monotonic() - started:.1f} s)", flush=True)

@@ -1,6 +1,6 @@
 /*
- * recorder.c - preloaded in place of the BlkKin library: every annotation becomes a line of JSON in
- * $BLKIN_RECORDER_FILE, so that cluster.py can look at traces where no daemon runs.
+ * recorder.c - preloaded in place of the BlkKin library: writes every annotation as a line of JSON to
+ * $BLKIN_RECORDER_FILE, so that cluster.py can check traces without a daemon.
  */
 #include <errno.h>
 #include <fcntl.h>

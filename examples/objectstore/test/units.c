@@ -1,4 +1,4 @@
-/* units.c - the parts that can be shown wrong without a cluster: checksum, messages, map, journal, store. */
+/* units.c - tests of the parts that need no cluster: checksum, messages, map, journal, store. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -99,7 +99,7 @@ static size_t bytes_of(const struct msg *msg, unsigned char *bytes, size_t max)
 	return (size_t)n;
 }
 
-/* Every single-bit error and every truncation is an error, never a message. */
+/* A message with one wrong bit, or cut short anywhere, is an error. */
 static void damaged_message_is_refused(void)
 {
 	struct msg msg = sample("some data, long enough for a few words");
@@ -116,7 +116,7 @@ static void damaged_message_is_refused(void)
 		CHECK(receive_bytes(bytes, cut) != 0);
 }
 
-/* The lengths are checked before anything is allocated or awaited: no bytes follow, and yet the answer is at once. */
+/* The lengths are checked before memory is allocated or data awaited: the error comes at once, though no data follow. */
 static void absurd_lengths_are_refused_at_once(void)
 {
 	struct msg msg = sample("x");
@@ -205,13 +205,13 @@ static void map_gives_way_and_comes_home(void)
 	CHECK(map.pg[0].primary == 1 && map.pg[0].state == REPLICA_ABSENT && map.pg[0].primary_since == map.epoch);
 	CHECK(osdmap_osd_up(&map, 0, 100, 2, "a:2"));
 	CHECK(map.pg[0].primary == 1 && map.pg[0].state == REPLICA_RECOVERING);
-	CHECK(!osdmap_return_home(&map, 0)); /* not before it is complete */
-	CHECK(!osdmap_recovered(&map, 0, 0, map.pg[0].state_since - 1)); /* an earlier refill's news */
+	CHECK(!osdmap_return_home(&map, 0)); /* not before the replica is complete */
+	CHECK(!osdmap_recovered(&map, 0, 0, map.pg[0].state_since - 1)); /* the report of an earlier refill */
 	recover_all(&map, 0);
 	CHECK(osdmap_return_home(&map, 0) && map.pg[0].primary == 0);
 }
 
-/* osd.1 took writes alone: osd.0 must not serve without it, however often everybody restarts. */
+/* osd.1 took writes alone: osd.0 must not serve without it, however often all processes restart. */
 static void outdated_copy_never_serves(void)
 {
 	struct osdmap map = two_osds_up();
@@ -233,7 +233,7 @@ static void empty_directory_is_never_the_authority(void)
 	recover_all(&map, 1);
 	osdmap_osd_down(&map, 1);
 	CHECK(!osdmap_would_lose(&map, 0, 100));
-	CHECK(osdmap_would_lose(&map, 0, 999)); /* osd.0 alone is complete now */
+	CHECK(osdmap_would_lose(&map, 0, 999)); /* only osd.0 is complete now */
 	CHECK(!osdmap_would_lose(&map, 1, 999));
 	osdmap_osd_down(&map, 0);
 	osdmap_osd_up(&map, 1, 999, 2, "b:2");
@@ -269,7 +269,7 @@ static void store_keeps_the_newest(const char *dir)
 	CHECK(store_put(&store, 3, "x", &v1, (const unsigned char *)"one", 0) == 0);
 	CHECK(store_read(&store, 3, "x", &data, &is) == 0 && is.version == 2 && memcmp(data, "two", 3) == 0);
 	free(data);
-	CHECK(store_put(&store, 3, "x", &v1, (const unsigned char *)"one", 1) == 0); /* but epoch 0 is suspect to 1 */
+	CHECK(store_put(&store, 3, "x", &v1, (const unsigned char *)"one", 1) == 0); /* epoch 0 is before 1: suspect */
 	CHECK(store_read(&store, 3, "x", &data, &is) == 0 && is.version == 1 && memcmp(data, "one", 3) == 0);
 	free(data);
 	CHECK(store_read(&store, 3, "y", &data, &is) == -ENOENT);
@@ -282,7 +282,7 @@ static void store_keeps_the_newest(const char *dir)
 
 static bool names_have_memory = true;
 
-/* In place of the C library's: the names of a listing are copied by it. */
+/* Replaces the C library's strdup(), with which a listing copies its names, so that a copy can fail. */
 char *strdup(const char *text)
 {
 	size_t bytes = strlen(text) + 1;

@@ -1,4 +1,4 @@
-//! The demo, as a stranger runs it.
+//! The demo, run as a new user runs it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
@@ -26,7 +26,8 @@ fn the_demo_shows_a_trace_a_balanced_ledger_and_a_link() -> Result<()> {
     Ok(())
 }
 
-/// To the whole group, as a terminal sends it. SIGTERM, for who was started in the background may not take SIGINT.
+/// The signal goes to the whole process group, as from a terminal. It is SIGTERM, because processes started in the background
+/// may ignore SIGINT.
 #[test]
 fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() -> Result<()> {
     let _alone = crate::alone();

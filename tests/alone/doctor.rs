@@ -1,4 +1,4 @@
-//! `blkin doctor` on a machine with a program, with and without its daemons.
+//! `blkin doctor` on a machine with a traced program, with and without BlkKin's daemons.
 
 use std::process::{Command, Output};
 
@@ -15,7 +15,7 @@ fn doctor(node: &Node, consumerd: &str) -> Result<(Output, Value)> {
     doctor_of(node, consumerd, &[])
 }
 
-/// The same with the relays behind it.
+/// The same with relays to look at.
 fn doctor_of(node: &Node, consumerd: &str, relays: &[&str]) -> Result<(Output, Value)> {
     let mut command = Command::new(binary("blkin")?);
     command.args(["doctor", "--json", "--consumerd", consumerd]);
@@ -36,7 +36,7 @@ fn found<'a>(report: &'a Value, name: &str) -> Option<&'a str> {
     checks.iter().find(|check| check["name"] == name)?["found"].as_str()
 }
 
-/// What is said of the program, if consumerd does not hold it; others of this machine are none of a test's business.
+/// The advice about this program, if consumerd does not hold it; the machine may run other programs.
 fn said<'a>(report: &'a Value, program: &Program) -> Option<&'a str> {
     let pid = format!("(pid {})", program.process.pid());
     let checks = report["checks"].as_array()?;
@@ -83,7 +83,7 @@ fn the_doctor_warns_of_an_upstream_that_is_away() -> Result<()> {
         let (_, report) = doctor(&node, node.consumerd().ok()?.http.base()).ok()?;
         let checks = report["checks"].as_array()?;
         let sinks = checks.iter().find(|check| check["name"] == "consumerd's sinks")?;
-        // Before anything was to be shipped the doctor has tried itself, and says so in other words.
+        // As long as consumerd had nothing to ship, the doctor tries the upstream itself, and reports that in other words.
         let is_told = |found: &&str| found.starts_with(&format!("scribe ships nothing to {away} for "));
         sinks["found"].as_str().filter(is_told).filter(|_| sinks["status"] == "warning").map(str::to_owned)
     })?;

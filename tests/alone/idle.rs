@@ -1,4 +1,4 @@
-//! An idle consumerd sleeps.
+//! An idle consumerd sleeps: it wakes up rarely.
 
 use std::time::Instant;
 
@@ -8,9 +8,9 @@ use blkin_tests::process::sleeps;
 use blkin_tests::program::Program;
 
 const PROGRAMS: usize = 10;
-/// So often the rings are looked at while all is counted: five times a second, and one that never sleeps never gets there.
+/// The measurement lasts for this many looks at the rings, about five a second. A worker that never sleeps never gets there.
 const LOOKS: u64 = 50;
-/// Of all threads of holder and worker: three times what it takes.
+/// Limit for all threads of holder and worker: three times what they need.
 const MAX_SLEEPS_A_SECOND: f64 = 20.0;
 
 #[test]
@@ -29,7 +29,7 @@ fn ten_idle_programs_leave_consumerd_asleep() -> Result<()> {
     let worker = node.worker()?;
     node.rested()?;
 
-    // Time that this process stands still is time in which consumerd may sleep more often.
+    // The rate is measured against real time: while this test is delayed, consumerd goes to sleep more often.
     let started = Instant::now();
     let before = sleeps(holder)? + sleeps(worker)?;
     node.looked(LOOKS)?;

@@ -8,7 +8,7 @@ mod scan;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Keeps the other tests of this file waiting.
+/// Lets one test run at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! consumerd looks once at start for programs that offered themselves to nobody.
+//! At start, consumerd scans once for programs that no consumerd holds.
 
 use anyhow::{Context, Result, ensure};
 use blkin_cli::ledger::Equation;
@@ -8,10 +8,10 @@ use blkin_tests::program::Program;
 use blkin_tests::sums::in_store;
 use blkin_tests::wait;
 
-/// Of these programs alone: the scan may find writers of others.
+/// Only the programs of these tests have this service: the scan may also find other tests' writers.
 const SERVICE: &str = "scanned-writer";
 
-/// Writes a round before there is a consumerd, and starts one.
+/// Lets a program write a round before consumerd starts, and checks that consumerd finds it by its scan.
 fn found_by_scan(arguments: &[&str]) -> Result<()> {
     let _alone = crate::alone();
     let arguments = [arguments, &["--service", SERVICE]].concat();
@@ -57,7 +57,7 @@ fn the_ledger_holds_when_consumerd_was_restarted_beside_a_program() -> Result<()
     Ok(())
 }
 
-/// What stands on the right of these equations under a name.
+/// The sum of the right-hand terms with this name in the equations.
 fn sum(equations: &[Equation], name: &str) -> i64 {
     let terms = equations.iter().flat_map(|equation| &equation.right);
     terms.filter(|term| term.name == name).map(|term| term.value).sum()

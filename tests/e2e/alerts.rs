@@ -1,5 +1,5 @@
-//! What packaging/prometheus alerts of, and docs/operations.md says of it, against what the daemons count: no loss is without an
-//! alert, no alert and no cause without a word on what to do.
+//! Compares the alerts in packaging/prometheus and docs/operations.md with the daemons' counters: every loss has an alert, and
+//! docs/operations.md says what to do about every alert and every cause of a loss.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use blkin_tests::artifacts::root;
 use blkin_tests::metrics::{losses_of, missing, of_each_daemon, promtool, words};
 
 const RULES: &str = "packaging/prometheus/blkin.rules.yml";
-/// What goes because it was configured to go.
+/// Causes of losses that the configuration asks for.
 const AS_CONFIGURED: [&str; 4] = ["expired", "sampled_out", "overwritten", "recorder_released"];
 
-/// The first cell of each row in the section of docs/operations.md under this heading, without its code marks.
+/// The first cell, without backquotes, of each table row in the section of docs/operations.md with this heading.
 fn documented(heading: &str) -> Result<BTreeSet<String>> {
     let text = fs::read_to_string(root().join("docs/operations.md"))?;
     let section = text.split("\n## ").find(|section| section.starts_with(heading)).unwrap_or_default();
@@ -57,7 +57,7 @@ fn each_loss_that_is_not_configured_and_whatever_the_doctor_warns_of_has_one_ale
     Ok(())
 }
 
-/// A test that so many alerts fire once this counter grows.
+/// Appends a promtool test that `alerts` alerts fire once this counter grows.
 fn expect(tests: &mut String, counter: &str, cause: &str, alerts: usize) {
     let labels = "instance=\"i\", job=\"blkin\"";
     let samples = if alerts == 0 { "[]".to_owned() } else { format!("[{{value: {alerts}}}]") };

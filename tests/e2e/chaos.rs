@@ -1,4 +1,4 @@
-//! Many faults, some at the same time, in an order that nobody thought of.
+//! Many faults, some at the same time, in a pseudo-random order.
 
 use anyhow::{Context, Result};
 use blkin_tests::chain::Chain;
@@ -10,7 +10,7 @@ use blkin_tests::wire::Trouble;
 
 use crate::ledger::ROOMY;
 
-/// What the suite runs; `BLKIN_CHAOS="SEED STEPS"` runs anything else.
+/// The seed and steps of the test suite; `BLKIN_CHAOS="SEED STEPS"` runs others.
 const USUAL: &str = "1 50";
 
 #[test]
@@ -23,7 +23,7 @@ fn nothing_is_lost_in_whatever_order_daemons_are_killed_and_stopped_disks_full_a
     calls.and_then(|calls| chaos.chain.settled(calls)).with_context(|| format!("{chaos:?}"))
 }
 
-/// One program writes all the time, others come, fork and end; how many calls they counted.
+/// One program writes all the time; others start, fork and end. Returns how many calls they counted.
 fn written(chaos: &mut Chaos, steps: u32) -> Result<i64> {
     let socket = chaos.chain.node.socket();
     let long = ["--threads", "2", "--traces", "200", "--pace-us", "500"];

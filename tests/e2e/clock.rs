@@ -1,4 +1,4 @@
-//! Times over the whole road. `benches/clock` measures the same with more records and for longer.
+//! The accuracy of recorded times after consumerd converted them. `benches/clock` measures the same with more records.
 
 use anyhow::Result;
 use blkin_tests::clock::measure;

@@ -1,4 +1,4 @@
-//! What commands say to other programs: JSON, and exit codes.
+//! The commands' interface to other programs: JSON and exit codes.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn as_many_traces_are_listed_as_are_wanted_although_the_collector_answers_with_f
     let flags = ["--config".to_owned(), configuration.path().display().to_string()];
     let node = Node::without_consumerd(Setup { collector: flags.into(), ..Setup::default() })?;
     let now = now_us();
-    // Of a single millisecond there are more than the collector answers with.
+    // A single millisecond has more traces than the collector returns in one answer.
     let span = |n: i64| {
         serde_json::json!({ "traceId": format!("{n:016x}"), "id": format!("{n:016x}"), "name": "n", "duration": 5,
             "timestamp": now - n * 70, "localEndpoint": { "serviceName": "s" } })
@@ -48,7 +48,7 @@ fn as_many_traces_are_listed_as_are_wanted_although_the_collector_answers_with_f
 fn traces_are_listed_up_to_a_moment_and_a_service_that_is_not_there_is_told_with_those_that_are() -> Result<()>
 {
     let node = Node::without_consumerd(Setup::default())?;
-    // 03:00:00 and 03:20:00 of yesterday, so that nothing has expired.
+    // 03:00:00 and 03:20:00 yesterday: recent enough that nothing has expired.
     let day_us = 86_400_000_000;
     let night = now_us() / day_us * day_us - day_us + 3 * 3_600_000_000;
     let span = |n: i64, service: &str| {
@@ -101,7 +101,7 @@ fn traces_and_a_trace_are_printed_as_json() -> Result<()> {
     Ok(())
 }
 
-/// The exit code of a daemon whose outputs lead into a pipe that nobody reads any more.
+/// The exit code of a daemon whose output goes into a pipe without a reader.
 fn code_unread(daemon: &str, arguments: &[&str]) -> Result<Option<i32>> {
     let (reader, writer) = std::io::pipe()?;
     drop(reader);

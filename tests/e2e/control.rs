@@ -1,4 +1,4 @@
-//! `blkin set`: what programs record, changed while they run.
+//! `blkin set` changes what programs record while they run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,14 +22,14 @@ use tempfile::TempDir;
 
 use crate::ledger::ROOMY;
 
-/// A change is in force this long after the command returned.
+/// A change must be in force within this time after the command has returned.
 const IN_FORCE: Duration = Duration::from_millis(100);
-/// How long it is looked at whether nothing is recorded.
+/// The length of a window in which nothing may be recorded.
 const LOOK: Duration = Duration::from_millis(250);
-/// As many requests are looked at otherwise, and the first and the last, which may lie on the edge.
+/// Any other window lasts until this many requests were recorded; the first and the last do not count.
 const REQUESTS: usize = 8;
 
-/// What the loop records of one request, at its five levels.
+/// The events that the loop records of one request, at its five levels.
 const EVENTS: [&str; 5] = ["emerg", "err", "legacy", "info", "debug"];
 
 /// A node whose annotations also go into a file.
@@ -52,7 +52,7 @@ impl Site {
 
     fn try_set(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(binary("blkin")?);
-        // The command finds the control socket by the one that programs are told of.
+        // The command derives the control socket from BLKIN_SOCKET, which programs use.
         Ok(command
             .args(["set", "--json"])
             .args(arguments)
@@ -60,7 +60,7 @@ impl Site {
             .output()?)
     }
 
-    /// Runs `blkin set` and gives what it printed.
+    /// Runs `blkin set` and returns the JSON that it printed.
     fn set(&self, arguments: &[&str]) -> Result<Value> {
         let output = self.try_set(arguments)?;
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -68,13 +68,13 @@ impl Site {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// Sets something and looks at it until enough requests were recorded.
+    /// Sets something; returns a window in which enough requests were recorded.
     fn look(&self, arguments: &[&str]) -> Result<Window> {
         self.set(arguments)?;
         self.look_on()
     }
 
-    /// Looks at what is set.
+    /// Returns such a window for what is set already.
     fn look_on(&self) -> Result<Window> {
         thread::sleep(IN_FORCE);
         let from_ns = now_ns()?;
@@ -95,7 +95,7 @@ impl Site {
         Ok(Window { from_ns, to_ns: now_ns()? })
     }
 
-    /// Sets something after which nothing is recorded, and looks at it for a while.
+    /// Sets something after which nothing is recorded; returns a window after that.
     fn look_at_nothing(&self, arguments: &[&str]) -> Result<Window> {
         self.set(arguments)?;
         thread::sleep(IN_FORCE);
@@ -104,10 +104,10 @@ impl Site {
         Ok(Window { from_ns, to_ns: now_ns()? })
     }
 
-    /// The file of all annotations up to now, without a line that is being written.
+    /// The file of all annotations so far, without a line that is not complete yet.
     fn lines(&self) -> Result<String> {
         let text = fs::read_to_string(self.folder.path().join("lines"));
-        // consumerd makes it with its first line.
+        // consumerd creates the file with its first line.
         let mut text = text.or_else(|error| match error.kind() {
             ErrorKind::NotFound => Ok(String::new()),
             _ => Err(error),
@@ -116,12 +116,12 @@ impl Site {
         Ok(text)
     }
 
-    /// A running loop in C that is attached: legacy calls and macros.
+    /// Starts the C program `loop`, which uses legacy calls and macros, and waits until it is attached.
     fn program(&self) -> Result<Program> {
         self.attached(Program::start("loop", &[], &self.node.socket(), &ROOMY)?)
     }
 
-    /// Its twin in Rust: macros.
+    /// The same for its counterpart in Rust, which uses macros.
     fn rust_program(&self) -> Result<Program> {
         self.attached(Program::start_rust("requests", &self.node.socket())?)
     }
@@ -136,7 +136,7 @@ impl Site {
         Ok(program)
     }
 
-    /// Waits until everything has settled, checks the ledger, and gives all that was recorded.
+    /// Waits until everything has settled, checks the ledger, and returns everything recorded.
     fn recorded(&self) -> Result<Recorded> {
         wait::until(LIMIT, "programs to depart", || {
             let metrics = self.node.consumerd().ok()?.metrics().ok()?;
@@ -146,7 +146,7 @@ impl Site {
         let ledger = self.node.ledger()?;
         ensure!(ledger.balances() && ledger.lost() == 0, "{ledger:#?}");
         let lines = lines_of(&self.lines()?)?;
-        // A killed worker sends again what was under way.
+        // After a worker was killed, lines that were under way are written again: count each position once.
         let known: BTreeSet<_> =
             lines.iter().map(|line| (line["source"].as_i64(), line["position"].as_i64())).collect();
         let attempted = metrics.sum("blkin_program_attempted_total", &[]);
@@ -159,7 +159,7 @@ fn lines_of(text: &str) -> Result<Vec<Value>> {
     Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }
 
-/// A time in which a setting is in force.
+/// A period in which a setting is in force.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     from_ns: i64,
@@ -170,7 +170,7 @@ fn now_ns() -> Result<i64> {
     Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?)
 }
 
-/// Requests, each with its number, its time and its events.
+/// All recorded requests.
 struct Recorded(Vec<Request>);
 
 #[derive(Debug, Default)]
@@ -208,15 +208,15 @@ impl Recorded {
         found
     }
 
-    /// Those of a window that neither began before what is set was in force nor ended after it: all but the first and the
-    /// last, of which other settings may have left out a part.
+    /// The requests of a window except the first and the last: of these, parts outside the window may be missing, because
+    /// other settings were in force there.
     fn inner(&self, what: &str, window: Window) -> Result<Vec<&Request>> {
         let found = self.within(window);
         ensure!(found.len() >= REQUESTS, "{what}: only {} requests", found.len());
         Ok(found[1..found.len() - 1].to_vec())
     }
 
-    /// Checks that requests of the window have these events and no others.
+    /// Checks that each request of the window has these events and no others.
     fn check(&self, what: &str, window: Window, events: &[&str]) -> Result<()> {
         let expected: BTreeSet<&str> = events.iter().copied().collect();
         for request in self.inner(what, window)? {
@@ -226,7 +226,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// Checks that nothing was recorded, but for one event of a call that was under way before and stood still.
+    /// Checks that nothing was recorded, except at most one event of a call that began before the change and was delayed.
     fn check_nothing(&self, what: &str, window: Window) -> Result<()> {
         let found = self.within(window);
         let events: usize = found.iter().map(|request| request.events.len()).sum();
@@ -234,7 +234,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// Checks that exactly one of `rate` requests was recorded.
+    /// Checks that exactly one in `rate` requests was recorded.
     fn check_rate(&self, what: &str, window: Window, rate: i64) -> Result<()> {
         let found = self.inner(what, window)?;
         let numbers: Vec<i64> = found.iter().filter_map(|request| request.number).collect();
@@ -331,7 +331,7 @@ fn a_rate_holds_over_the_death_of_the_worker_and_for_programs_that_come_later() 
     recorded.check_rate("label", every, 1)
 }
 
-/// Somebody who is neither root nor the daemon's user.
+/// A user who is neither root nor the daemon's user.
 const NOBODY: u32 = 65_534;
 
 #[test]
@@ -353,7 +353,7 @@ fn another_user_sets_nothing_of_a_program_that_is_not_his() -> Result<()> {
     let refused = ask(&["--pid", &pid])?;
     let error = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(1) && error.contains("user 0's"), "{error}");
-    // All of his own, which are none.
+    // --all means all programs of the caller: this user has none.
     assert!(ask(&["--all"])?.status.success());
     let shown = site.set(&["--show"])?;
     assert_eq!(shown["programs"][0]["on"], true, "{shown:#}");

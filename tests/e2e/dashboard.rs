@@ -1,4 +1,4 @@
-//! What packaging/grafana draws, against what the daemons count: whatever it asks for is there, and each loss has a panel.
+//! Compares the dashboard in packaging/grafana with the daemons' metrics: every metric it uses exists, and each loss has a panel.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 const DASHBOARD: &str = "packaging/grafana/blkin.json";
 const RULES: &str = "packaging/prometheus/blkin.rules.yml";
-/// Labels that Prometheus gives to what it collects.
+/// Labels that Prometheus adds to every metric.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 
 #[derive(Deserialize)]
@@ -54,7 +54,7 @@ impl Dashboard {
         self.panels.iter().flat_map(|panel| &panel.targets)
     }
 
-    /// All that is asked, one below the other.
+    /// All expressions of all panels, one a line.
     fn asked(&self) -> String {
         self.targets().map(|target| target.expr.clone() + "\n").collect()
     }
@@ -128,8 +128,8 @@ fn prometheus_understands_whatever_is_asked() -> Result<()> {
     Ok(())
 }
 
-/// Grafana asks for the rate over four scrapes, of 15 seconds by default, and Prometheus evaluates its rules each minute by
-/// default: what is summed before its rate is taken has to be summed at every scrape all the same.
+/// Grafana asks for the rate over four scrapes, every 15 seconds by default, but Prometheus evaluates a subquery only once a
+/// minute by default. A rate of a sum therefore has to name a resolution of one scrape.
 #[test]
 fn a_rate_of_sums_is_shown_however_seldom_rules_are_evaluated() -> Result<()> {
     let mut tests = "evaluation_interval: 1m\ntests:\n".to_owned();

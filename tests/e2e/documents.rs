@@ -1,4 +1,4 @@
-//! Documents lead to files, and to parts of documents, that are there.
+//! Links and paths in documents lead to existing files and headings.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use blkin_tests::artifacts::root;
 
-/// Documents that lead a reader through the tree.
+/// Documents that describe the current tree: their links and their paths are checked.
 const DOCUMENTS: [&str; 8] = [
     "README.md",
     "ARCHITECTURE.md",
@@ -19,7 +19,7 @@ const DOCUMENTS: [&str; 8] = [
     "examples/README.md",
 ];
 
-/// Whose documents are read beside these, for their links: what is said there of a file was so when it was written.
+/// Folders of further documents, of which only the links are checked: the paths in their text were right when it was written.
 const FOLDERS: [&str; 2] = ["docs", "examples"];
 
 #[test]
@@ -68,7 +68,7 @@ fn each_link_to_a_part_of_a_document_leads_to_a_heading() -> Result<()> {
     Ok(())
 }
 
-/// The headings of a document, as a link to them has them.
+/// The anchors of a document's headings.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let texts =
         text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
@@ -78,7 +78,7 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// All whose links are read.
+/// All documents whose links are checked.
 fn documents() -> Result<BTreeSet<PathBuf>> {
     let mut documents = BTreeSet::from(DOCUMENTS.map(|document| root().join(document)));
     for folder in FOLDERS {
@@ -87,7 +87,7 @@ fn documents() -> Result<BTreeSet<PathBuf>> {
     Ok(documents)
 }
 
-/// All documents in a folder, however deep.
+/// All documents in a folder and the folders below it.
 fn documents_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut documents = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -118,14 +118,14 @@ fn folders() -> Result<Vec<String>> {
     Ok(folders.filter_map(name).filter(|name| name != "target").collect())
 }
 
-/// Where links lead within the tree: to which file, none if it is the document itself, and to which part of it.
+/// The targets of links within the tree: the file, empty for the document itself, and the anchor, empty if there is none.
 fn links(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let within = targets.filter(|target| !target.is_empty() && !target.contains("://"));
     within.map(|target| target.split_once('#').unwrap_or((target, "")))
 }
 
-/// Paths between backquotes, each of `{a,b}` for itself.
+/// The paths between backquotes, with `{a,b}` expanded.
 fn told<'a>(text: &'a str, folders: &'a [String]) -> impl Iterator<Item = String> + 'a {
     let words = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     let paths = words.filter(move |word| {

@@ -10,7 +10,7 @@ use blkin_tests::daemons::{Node, Setup};
 #[test]
 fn apaches_python_thrift_sends_a_span_to_the_collector() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
-    // Debian's interpreter: another python3 on PATH would not see Debian's module.
+    // Debian's interpreter: another python3 in PATH would not find Debian's module.
     let mut client = Command::new("/usr/bin/python3");
     client.arg(root().join("tests/foreign/scribe_client.py"));
     let said = output(client.arg(node.collector.address("scribe")?).arg("00000000000000ab"))?;

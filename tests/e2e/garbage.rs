@@ -1,4 +1,4 @@
-//! Segments of the right size, sealed, with a valid header and garbage behind it: what a broken program offers.
+//! A broken program offers segments of the right size, sealed, with a valid header and garbage after it.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,7 +39,7 @@ fn sealed(name: &str, bytes: &[u8], seals: SealFlags) -> Result<OwnedFd> {
     Ok(memfd)
 }
 
-/// Numbers that look random and are the same in each run (xorshift64).
+/// Pseudo-random numbers, the same in each run (xorshift64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -57,7 +57,7 @@ impl Numbers {
         }
     }
 
-    /// Overwrites one byte of every `rarity` on average.
+    /// Overwrites one in `rarity` bytes on average.
     fn damage(&mut self, bytes: &mut [u8], rarity: u64) {
         for byte in bytes {
             let number = self.next();
@@ -68,7 +68,7 @@ impl Numbers {
     }
 }
 
-/// Offers a pair that was a program's and is garbage now.
+/// Offers a segment and a control block, copied from a program and damaged.
 fn offer(node: &Node, segment: &[u8], control: &[u8]) -> Result<()> {
     let size = SealFlags::SHRINK | SealFlags::GROW;
     let segment = sealed("blkin-segment", segment, size | SealFlags::FUTURE_WRITE)?;
@@ -93,7 +93,7 @@ fn segments_of_garbage_cost_their_own_program_only() -> Result<()> {
         numbers.fill(&mut random_control);
         offer(&node, &random, &random_control)?;
         offer(&node, &segment, &random_control)?;
-        // Valid records among damaged ones reach further than noise does.
+        // Valid records among damaged ones get further into consumerd than noise does.
         for rarity in [40, 4_000] {
             let mut damaged = segment.clone();
             numbers.damage(&mut damaged[HEADER_BYTES..], rarity);

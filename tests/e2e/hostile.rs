@@ -1,4 +1,4 @@
-//! Bad input over every socket: an error for the one who sent it, nothing for its neighbours, bounded memory.
+//! Bad input on every socket: the sender gets an error, others notice nothing, and memory stays bounded.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::ledger::ROOMY;
 use blkin_tests::sums::check_lossless;
 
-/// What a program sends with its two descriptors.
+/// The message that a program sends with its two descriptors.
 pub(crate) const OFFER: &[u8] = b"BLKOFFER\x01\0\0\0\0\0\0\0";
 const MAX_GROWTH_KB: u64 = 300 << 10;
 
@@ -40,11 +40,11 @@ fn entry(message: impl Into<Vec<u8>>) -> LogEntry {
     LogEntry { category: "zipkin".into(), message: message.into() }
 }
 
-/// Sends bytes on a connection of their own and reads until the daemon closes it or has no more to say.
+/// Sends bytes on a new connection and reads until the daemon closes it or sends no more.
 fn exchange(address: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(LIMIT))?;
-    // The daemon may close before it has read everything: that is an answer too.
+    // The daemon may close the connection before it has read everything; that is a valid answer.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
@@ -66,7 +66,7 @@ fn a_bad_entry_of_a_batch_does_not_spoil_its_neighbours() -> Result<()> {
     let mut torn = blkin_thrift::span::encode(&good_span(8));
     torn.truncate(torn.len() / 2);
     let mut absurd = blkin_thrift::span::encode(&good_span(9));
-    // The length of the name, right behind the trace id and two field headers.
+    // The length of the name, directly after the trace id and two field headers.
     absurd[14..18].copy_from_slice(&i32::MAX.to_be_bytes());
     let entries = [
         entry(scribe::span_message(&good_span(1))),
@@ -99,7 +99,7 @@ fn absurd_frames_close_their_connection_and_nothing_else() -> Result<()> {
     let good = scribe::encode_log_call(1, &[entry(scribe::span_message(&good_span(5)))]);
     let mut many_entries = scribe::encode_log_call(1, &[]);
     let length = many_entries.len();
-    // The list's count, in front of the two stops.
+    // The list's count, directly before the two stop bytes.
     many_entries[length - 5..length - 1].copy_from_slice(&i32::MAX.to_be_bytes());
     let attacks: [&[u8]; 8] = [
         &u32::MAX.to_be_bytes(),

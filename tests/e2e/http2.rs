@@ -1,4 +1,4 @@
-//! HTTP/2 in cleartext, as proxies and gRPC's relatives speak it to Zipkin: the same answers, and the same limits.
+//! HTTP/2 in cleartext, as proxies and gRPC clients speak it to Zipkin: the same answers and the same limits as HTTP/1.1.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -13,12 +13,12 @@ use blkin_tests::{ingest, wait};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-/// Knows that the server speaks it, asks whether it does, or does not speak it.
+/// curl's flags: assume that the server speaks HTTP/2, ask whether it does, or use HTTP/1.1.
 const KNOWS: &str = "--http2-prior-knowledge";
 const ASKS: &str = "--http2";
 const DOES_NOT: &str = "--http1.1";
 
-/// What `curl` writes of an answer and its version.
+/// Runs `curl`; returns the body, and the HTTP version with the status.
 fn curl(how: &str, url: &str, more: &[&str]) -> Result<(String, String)> {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--max-time", "60", "-w", "\n%{http_version} %{http_code}", how]).args(more).arg(url);
@@ -36,7 +36,7 @@ fn post(how: &str, server: &Client, spans: &Value) -> Result<String> {
     Ok(curl(how, &format!("{}/api/v2/spans", server.base()), &more)?.1)
 }
 
-/// Spans of one trace, each with a tag of so many bytes.
+/// `count` spans of one trace, each with a tag of `tag_bytes` bytes.
 fn spans(trace: &str, count: u64, tag_bytes: usize) -> Value {
     let start = ingest::now_us();
     let one = |id: u64| {
@@ -57,12 +57,12 @@ fn who_speaks_http_2_hears_what_others_hear_as_from_zipkin() -> Result<()> {
         assert_eq!(post(KNOWS, server, &json!("no list"))?, "2 400");
         let trace = format!("{}/api/v2/trace/a", server.base());
         let read = |how| curl(how, &trace, &[]);
-        // Zipkin answers before it has stored.
+        // Zipkin answers a post before it has stored the spans.
         wait::until(LIMIT, "the trace", || (read(DOES_NOT).ok()?.1 == "1.1 200").then_some(()))?;
         let (plain, _) = read(DOES_NOT)?;
         assert_eq!(serde_json::from_str::<Vec<Value>>(&plain)?.len(), 3);
         assert_eq!(read(KNOWS)?, (plain.clone(), "2 200".to_owned()));
-        // Who only asks goes on as before, unless the server agrees.
+        // A client that only asks stays with HTTP/1.1 unless the server agrees to HTTP/2.
         assert_eq!(read(ASKS)?, (plain, upgraded.to_owned()));
         assert_eq!(curl(KNOWS, &format!("{}/api/v2/trace/b", server.base()), &[])?.1, "2 404");
     }
@@ -79,7 +79,7 @@ fn large_lists_and_many_requests_at_once_come_whole() -> Result<()> {
         let (body, status) = curl(KNOWS, &trace, more)?;
         assert_eq!((status.as_str(), serde_json::from_str::<Vec<Value>>(&body)?.len()), ("2 200", 4000));
     }
-    // Of each connection more are asked for at once than may be under way.
+    // Each connection tries to have more requests under way than the collector allows.
     let mut many = Command::new("h2load");
     many.args(["--requests=2000", "--clients=4", "--max-concurrent-streams=200"])
         .arg(format!("{}/api/v2/services", server.base()));

@@ -1,4 +1,4 @@
-//! Installed below a DESTDIR, the library serves projects that know nothing of this tree.
+//! The library, installed below a DESTDIR, works for projects outside this tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Installation {
         self.destdir().join(PREFIX.trim_start_matches('/')).join(below)
     }
 
-    /// A shell command in a copy of an example, with nothing but the installation to find BlkKin by.
+    /// Runs a shell command in a copy of an example, which can find BlkKin only in the installation; returns the copy's folder.
     fn build(&self, example: &str, command: &str) -> Result<PathBuf> {
         let copy = self.folder.path().join(example);
         run(Command::new("cp").arg("-r").arg(root().join("examples").join(example)).arg(&copy))?;
@@ -49,7 +49,7 @@ impl Installation {
         Ok(copy)
     }
 
-    /// Runs a built program, and reads the trace of so many spans whose id it printed by the installed command.
+    /// Runs a built program, which prints a trace id, and reads that trace of `spans` spans with the installed command.
     fn trace_of(&self, program: &Path, spans: usize, node: &Node) -> Result<Vec<Span>> {
         let mut traced = Command::new(program);
         traced.env("LD_LIBRARY_PATH", self.path("lib")).env("BLKIN_SOCKET", node.socket());
@@ -152,7 +152,7 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
 }
 
-/// Lines without the comments behind them.
+/// Lines without trailing comments.
 fn statements(text: &str) -> Vec<&str> {
     lines(text).into_iter().filter_map(|line| line.split("/*").next()).map(str::trim_end).collect()
 }

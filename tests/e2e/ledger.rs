@@ -12,11 +12,11 @@ use blkin_tests::wait;
 
 use blkin_tests::sums::{check, check_lossless};
 
-/// Rings that hold whatever a shape writes in one round.
+/// Rings that hold everything a program writes in one round.
 pub(crate) const ROOMY: [(&str, &str); 1] = [("BLKIN_RING_BYTES", "16777216")];
 const TINY: [(&str, &str); 1] = [("BLKIN_RING_BYTES", "65536")];
 
-/// Writes one round in a shape; returns the node and the program's own count.
+/// Runs the writer for one round; returns the node and the program's own count of its calls.
 fn written(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(Node, i64)> {
     let node = Node::start(Setup::default())?;
     let mut program = Program::start("writer", arguments, &node.socket(), environment)?;
@@ -56,7 +56,7 @@ fn a_paced_program_loses_nothing_in_rings_of_the_default_size() -> Result<()> {
     check_lossless(&node, calls)
 }
 
-/// The rings of two CPUs are read one after the other, whichever was written first.
+/// consumerd reads the rings of two CPUs one after the other, so the later value may be read first.
 #[test]
 fn of_a_key_written_twice_the_later_value_is_shown_although_the_thread_went_to_another_cpu() -> Result<()> {
     with_each_producer(&ROOMY, |environment| {
@@ -66,7 +66,7 @@ fn of_a_key_written_twice_the_later_value_is_shown_although_the_thread_went_to_a
         let traces: Vec<Vec<Span>> =
             serde_json::from_str(&node.collector.http.get_ok("/api/v2/traces", &query)?)?;
         ensure!(traces.len() == 100);
-        // The first trace begins wherever the scheduler wants, and may be moved once more.
+        // The first trace begins on any CPU, so the scheduler may move it once more.
         let hopped = traces.iter().flatten().filter(|span| span.tags["number"] != "0");
         let shown: Vec<&str> = hopped.map(|span| span.tags["Object"].as_str()).collect();
         ensure!(shown == ["second"; 99], "{shown:?}");
@@ -101,7 +101,7 @@ fn tiny_rings_lose_and_every_loss_is_named() -> Result<()> {
     })
 }
 
-/// The mutation: one annotation goes without a counter, between a sink that is told OK and the collector.
+/// A mutation: one annotation is lost without a counter, between a sink that gets OK and the collector.
 #[test]
 fn an_annotation_lost_without_a_counter_is_noticed() -> Result<()> {
     let mut node = Node::without_consumerd(Setup::default())?;
@@ -116,7 +116,7 @@ fn an_annotation_lost_without_a_counter_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// The mutation at the other end: the program called once more than anyone counted.
+/// A mutation at the other end: the program reports one call more than was counted.
 #[test]
 fn a_call_that_nobody_counted_is_noticed() -> Result<()> {
     let (node, calls) = written(&["--traces", "10"], &ROOMY)?;

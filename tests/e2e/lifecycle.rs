@@ -48,8 +48,8 @@ fn a_program_killed_while_it_writes_leaves_a_ledger_that_balances() -> Result<()
             gone.then(|| metrics.sum("blkin_program_attempted_total", &[]))
         })?;
         node.settled(settled)?;
-        // A restartable sequence does all or nothing. Otherwise a call that SIGKILL cuts off between being attempted and
-        // being committed is neither.
+        // A restartable sequence does all or nothing. The portable producer counts a call as attempted before it commits it: one
+        // that SIGKILL interrupts in between is neither committed nor lost.
         let most = if environment.contains(&("BLKIN_PRODUCER", "rseq")) { 0 } else { KILLED_THREADS };
         for equation in node.ledger()?.equations {
             let missing = equation.left.value - equation.right.iter().map(|term| term.value).sum::<i64>();
@@ -122,14 +122,14 @@ impl Left {
         Ok(())
     }
 
-    /// Both at once, so that neither notices that the other is gone.
+    /// Kills holder and worker; the holder is stopped first, so that it does not notice the worker's death.
     fn kill_consumerd(&mut self) -> Result<()> {
         let worker = self.node.worker()?;
         let mut consumerd = self.node.consumerd.take().context("consumerd was started")?;
         consumerd.process.signal(Signal::STOP)?;
         signal_pid(worker, Signal::KILL)?;
         consumerd.process.kill()?;
-        // Until its last thread is gone it holds the lock by which the program knows that it is read.
+        // Until its last thread has ended, the worker holds the lock that tells the program that it is read.
         wait::until(LIMIT, "the worker to be gone", || {
             let is_dead =
                 fs::read_to_string(format!("/proc/{worker}/stat")).is_ok_and(|stat| stat.contains(") Z "));
@@ -138,7 +138,7 @@ impl Left {
         })
     }
 
-    /// What the library said until the program had ended.
+    /// Ends the program and returns what the library wrote to its standard error.
     fn told_at_end(&mut self) -> Result<String> {
         ensure!(self.program.end()?.success());
         Ok(fs::read_to_string(self.node.folder().join("errors"))?)
@@ -161,7 +161,7 @@ fn a_program_that_outlives_consumerd_names_what_it_recorded_since() -> Result<()
 #[test]
 fn what_a_program_records_while_consumerd_ends_is_named_by_one_of_them() -> Result<()> {
     let mut left = Left::start(&ROOMY)?;
-    // What it has drained cannot be shipped, so that consumerd takes all the time it has to end.
+    // Without a collector consumerd cannot ship what it has drained, so it uses all its time to stop.
     left.node.collector.process.kill()?;
     let undelivered = left.program.round()?;
     let all = left.first + undelivered;
@@ -190,7 +190,7 @@ fn a_program_that_outlives_a_killed_consumerd_names_what_it_recorded_since() -> 
     let second = left.program.round()?;
     let told = left.told_at_end()?;
     let count = told.strip_prefix("blkin: ").and_then(|rest| rest.split(' ').next()?.parse::<i64>().ok());
-    // What the killed one had shipped and not yet said to be settled counts too.
+    // The program also counts what the killed consumerd had shipped but not yet marked as settled.
     let named = second..=left.first + second;
     ensure!(count.is_some_and(|count| named.contains(&count)), "{named:?}: {told}");
     ensure!(told.lines().count() == 1, "{told}");
@@ -214,7 +214,7 @@ fn a_program_that_outlives_consumerd_is_drained_by_the_next() -> Result<()> {
     })
 }
 
-/// What the one has too much of stays in its rings, and takes no room of the other.
+/// The noisy program's surplus stays in its own rings, and takes no room from the quiet one.
 #[test]
 fn a_program_that_floods_while_the_collector_is_away_costs_another_nothing() -> Result<()> {
     let flags = ["--staging-bytes", "33554432", "--queue-bytes", "4194304"].map(str::to_owned).into();

@@ -1,4 +1,4 @@
-//! Watching what arrives at collectors and relays: each viewer gets what it asked for, and a slow one costs nobody else.
+//! Live views of what arrives at collectors and relays: each viewer gets what it asked for, and a slow viewer affects no other.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -87,7 +87,7 @@ fn collector_and_relay_show_what_was_asked_for() -> Result<()> {
     Ok(())
 }
 
-/// Spans seen, and those that the daemon says are missing, until all are accounted for.
+/// Reads until all spans are accounted for; returns those seen, and those that the daemon reported as missed.
 fn account(view: &mut Stream<impl Read>, total: u64) -> Result<(u64, u64)> {
     let (mut seen, mut missed) = (0, 0);
     while seen + missed < total {
@@ -128,7 +128,7 @@ fn a_viewer_that_stands_still_for_too_long_is_let_go_and_counted() -> Result<()>
     let folder = tempfile::tempdir()?;
     let gone = unused_address()?;
     let config = folder.path().join("relay.toml");
-    // The one that reads may stand still for a while, too, on a busy machine.
+    // Not too short: on a busy machine the viewer that reads may be delayed as well.
     std::fs::write(&config, "http_idle_seconds = 6\n")?;
     let flags = ["--config", config.to_str().context("a path")?, "--stop-timeout-ms", "100"];
     let relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
@@ -171,7 +171,7 @@ fn viewers_are_bounded_and_leave_their_places() -> Result<()> {
     let mut client = Client::new(&relay.scribe, LIMIT);
     send(&mut client, &[span(1, "osd.0", "foo")])?;
     assert_eq!(id_of(second.next_event()?)?, 1);
-    // Viewers do not hold up the end.
+    // Viewers do not delay the relay's end.
     let status = relay.daemon.process.terminate()?;
     assert!(status.success(), "{status}: {}", relay.daemon.log());
     assert_eq!(second.next_event()?, None);

@@ -1,4 +1,4 @@
-//! The whole road: programs, rings, consumerd, collector, and what other people built around them.
+//! End-to-end tests: programs, rings, consumerd, relays, collector, and other people's software that works with them.
 #![allow(missing_docs)]
 
 mod alerts;

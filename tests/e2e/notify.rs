@@ -1,4 +1,4 @@
-//! What systemd is told by the daemons that it starts and ends.
+//! The daemons' notifications to systemd at start and at the end.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
@@ -10,9 +10,9 @@ use blkin_tests::artifacts::binary;
 use blkin_tests::process::Process;
 use rustix::process::Signal;
 
-/// Longer than it takes to start or to begin an end.
+/// Longer than a daemon takes to start, or to begin to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the daemons are given, and more than systemd grants by itself.
+/// The daemons' stop timeout, longer than systemd allows by default.
 const STOP_TIMEOUT_MS: u64 = 120_000;
 
 #[test]
@@ -26,7 +26,7 @@ fn systemd_is_told_once_senders_can_come_and_how_long_an_end_of_the_relay_may_ta
     tells_systemd("blkin-relay", "--spool-dir", &flags)
 }
 
-/// `made`: the flag of what the daemon has made by the time at which it says that it can be used.
+/// `made` is the flag of a path that the daemon must have created before it reports that it is ready.
 fn tells_systemd(daemon: &str, made: &str, flags: &[&str]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (systemd, place) = (folder.path().join("systemd"), folder.path().join("place"));
@@ -49,7 +49,7 @@ fn tells_systemd(daemon: &str, made: &str, flags: &[&str]) -> Result<()> {
 
 fn told(listening: &UnixDatagram) -> Result<String> {
     let mut told = [0; 64];
-    // A wait that has a limit does not go on by itself when the process is stopped meanwhile and goes on.
+    // The kernel does not restart a wait with a timeout when the process is stopped and continued.
     let length = loop {
         match listening.recv(&mut told) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

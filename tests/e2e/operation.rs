@@ -1,5 +1,5 @@
-//! The daemons in operation: the collector's health tells the truth, what it rejects can be read, and all their metrics are
-//! such as Prometheus wants them.
+//! The daemons in operation: the collector's health is correct, rejected input can be read, and all metrics follow Prometheus'
+//! conventions.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use blkin_tests::relays::Relay;
 use blkin_tests::wait;
 use serde_json::Value;
 
-/// A worker that has not beaten for longer is stuck: so health is red within 2 s.
+/// A worker whose last beat is longer ago is stuck, so health turns red within 2 s.
 const TOO_LONG_MS: u64 = 1500;
 
 /// The id of a process' thread.
@@ -30,8 +30,8 @@ fn thread(pid: u32, name: &str) -> Result<String> {
     anyhow::bail!("no thread {name} in {pid}")
 }
 
-/// The answer of `/healthz`, and how long it says that the store's thread has not beaten. No answer calls that well which has
-/// not beaten for too long, nor ill what has.
+/// The status of `/healthz`, and the time since the last beat of the store's thread. Checks that status and state follow from
+/// that time.
 fn health(http: &Client) -> Result<(u16, u64)> {
     let answer = http.get("/healthz", &[])?;
     let report: Value = serde_json::from_str(&answer.body)?;
@@ -56,7 +56,7 @@ fn a_worker_that_is_stopped_turns_health_red_before_two_seconds_are_over() -> Re
     strace.args(["-p", &thread, "-e", "inject=all:delay_enter=60s", "-o"]).arg(&log);
     strace.stdin(Stdio::null()).stderr(Stdio::null());
     let stopping = Process::spawn("strace", &mut strace)?;
-    // It beats until its next system call, which is at most one beat away.
+    // The thread goes on until its next system call, which comes within one beat.
     wait::until(LIMIT, "the thread to be held", || {
         Some(()).filter(|()| is_traced(node.collector.process.pid(), &thread))
     })?;
@@ -67,7 +67,7 @@ fn a_worker_that_is_stopped_turns_health_red_before_two_seconds_are_over() -> Re
     wait::until(LIMIT, "health to turn green", turned(200))?
 }
 
-/// Names and help texts of all metrics, and the text itself, are as Prometheus' own tool wants them.
+/// Prometheus' own tool accepts names, help texts and format of all metrics.
 #[test]
 fn promtool_finds_nothing_to_say_of_the_metrics_of_any_daemon() -> Result<()> {
     let mut node = Node::without_consumerd(Setup::default())?;

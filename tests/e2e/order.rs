@@ -13,7 +13,7 @@ use blkin_tests::relays::Relay;
 
 use crate::ledger::ROOMY;
 
-/// What `order.c` records in each trace. The alphabet has them the other way round.
+/// The events that `order.c` records in each trace, in an order that differs from the alphabet's.
 const RECORDED: [&str; 4] = ["Handling op", "Enqueuing op", "Enqueued op", "Dequeued op"];
 
 /// Checks that these events stand in the order in which they were recorded.
@@ -51,14 +51,14 @@ fn shares_a_microsecond(trace: &[Span], of_one_service: bool) -> bool {
     if of_one_service { shared(1) } else { shared(0) && shared(2) }
 }
 
-/// What a sort by microsecond and value makes of a trace's events.
+/// A trace's events, sorted by microsecond and value.
 fn by_value(trace: &[Span]) -> Vec<&str> {
     let mut events: Vec<_> = trace.iter().flat_map(|span| &span.annotations).collect();
     events.sort_by_key(|event| (event.timestamp, &event.value));
     events.iter().map(|event| event.value.as_str()).collect()
 }
 
-/// The events of a trace as `blkin trace` draws them, one to a line.
+/// The lines with events in the output of `blkin trace`.
 fn drawn(node: &Node, id: &str) -> Result<Vec<String>> {
     let mut blkin = Command::new(binary("blkin")?);
     let text = output(blkin.args(["trace", id, "--collector", node.collector.http.base()]))?;

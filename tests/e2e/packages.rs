@@ -1,4 +1,4 @@
-//! What the scripts take for an installed package (`scripts/lib/packages.sh`).
+//! Which packages the scripts regard as installed (`scripts/lib/packages.sh`).
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,7 @@ const REMOVED: &str = "Package: libold1\nStatus: deinstall ok config-files\n";
 const MORE: &str =
     "Version: 2\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: none\n\n";
 
-/// As Debian 13's libraries with 64 bits of time.
+/// As with Debian 13's libraries with 64-bit time, such as libnew1t64, which provides libnew1.
 #[test]
 fn a_package_that_another_one_provides_is_not_missing() -> Result<()> {
     let database = TempDir::new()?;

@@ -1,4 +1,4 @@
-//! Flight recorders: programs that overwrite their oldest annotations, the snapshots of them, and what is read out of
+//! Flight recorders: programs that overwrite their oldest annotations, snapshots of them, and what `blkin recover` reads from
 //! the files.
 
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Small, so that a round goes over it many times.
+/// Small, so that a round overwrites it many times.
 const RING: (&str, &str) = ("BLKIN_RING_BYTES", "65536");
 const OVERWRITE: (&str, &str) = ("BLKIN_MODE", "overwrite");
-/// Holds all that a few rounds write.
+/// Large enough for everything that a few rounds write.
 const WHOLE: (&str, &str) = ("BLKIN_RING_BYTES", "4194304");
 const CALLS_A_TRACE: i64 = 8;
 const THREADS: usize = 2;
@@ -34,7 +34,7 @@ struct Site {
     folder: TempDir,
 }
 
-/// A flight recorder with one round in its rings, or behind it.
+/// A flight recorder that has recorded at least one round.
 struct Recorder {
     program: Program,
     pid: String,
@@ -66,7 +66,7 @@ impl Recovered {
         self.annotations.len() as i64
     }
 
-    /// When the annotations that have a time were recorded.
+    /// The times of the annotations that have one.
     fn times(&self) -> impl Iterator<Item = i64> {
         self.annotations.iter().filter_map(|annotation| annotation["time_ns"].as_i64())
     }
@@ -76,7 +76,7 @@ impl Recovered {
         self.annotations.iter().filter(|a| a["key"] == "number").filter_map(|a| a["value"].as_i64()).collect()
     }
 
-    /// Ordinals of each ring, in their order.
+    /// The ordinals of each ring, in the order of the file.
     fn rings(&self) -> BTreeMap<u64, Vec<u64>> {
         let mut rings: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for annotation in &self.annotations {
@@ -87,8 +87,8 @@ impl Recovered {
         rings
     }
 
-    /// What was recorded, ring by ring. Times are worked out from two readings of both clocks, of which the later one is
-    /// that of the snapshot.
+    /// The annotations without their times, ring by ring. Times may differ between two snapshots: they are computed from two
+    /// readings of both clocks, and the second is taken at the snapshot.
     fn without_times(&self) -> Vec<[Value; 8]> {
         let keys = ["slot", "ordinal", "trace_id", "span_id", "name", "service", "key", "value"];
         let mut all: Vec<_> = self.annotations.iter().map(|a| keys.map(|key| a[key].clone())).collect();
@@ -122,7 +122,7 @@ impl Site {
         Program::start("writer", arguments, &self.node.socket(), environment)
     }
 
-    /// Starts a recorder; consumerd has seen its first round.
+    /// Starts a recorder and waits until consumerd has seen its first round.
     fn recorder(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Recorder> {
         let program = self.program(arguments, environment)?;
         let mut recorder = Recorder { pid: program.process.pid().to_string(), program, calls: 0 };
@@ -130,13 +130,13 @@ impl Site {
         Ok(recorder)
     }
 
-    /// Another round, which consumerd has seen.
+    /// Runs another round and waits until consumerd has seen it.
     fn round(&self, recorder: &mut Recorder) -> Result<()> {
         recorder.program.begin()?;
         self.finish(recorder)
     }
 
-    /// The end of the round that was begun, which consumerd has seen.
+    /// Waits for the end of the round that was begun, and until consumerd has seen it.
     fn finish(&self, recorder: &mut Recorder) -> Result<()> {
         recorder.calls += recorder.program.finish()?;
         self.attempted(recorder.calls)
@@ -156,7 +156,7 @@ impl Site {
         recover(&self.file("saved"))
     }
 
-    /// Waits until consumerd has noticed that the program has ended, and takes what it left.
+    /// Takes a snapshot of a program that has ended, once consumerd has noticed that.
     fn snapshot_of_ended(&self, arguments: &[&str]) -> Result<Recovered> {
         wait::until(LIMIT, "the recorder of an ended program", || {
             let kept = self.snapshot(arguments).ok()?;
@@ -164,7 +164,7 @@ impl Site {
         })
     }
 
-    /// A figure of consumerd.
+    /// One of consumerd's metrics.
     fn figure(&self, name: &str, labels: &[(&str, &str)]) -> Result<i64> {
         Ok(self.node.consumerd()?.metrics()?.sum(name, labels))
     }
@@ -188,7 +188,7 @@ impl Site {
         })
     }
 
-    /// Waits until every program is gone, and checks the ledger.
+    /// Waits until consumerd holds no program any more, and checks the ledger.
     fn departed(&self) -> Result<()> {
         wait::until(LIMIT, "the program to depart", || {
             (self.figure("blkin_programs", &[]).ok()? == 0).then_some(())
@@ -200,7 +200,7 @@ impl Site {
 }
 
 impl Recorder {
-    /// What the kernel calls the program.
+    /// The program's name in the kernel.
     fn label(&self) -> Result<String> {
         Ok(fs::read_to_string(format!("/proc/{}/comm", self.pid))?.trim_end().to_owned())
     }
@@ -271,7 +271,7 @@ fn a_recorder_whose_offer_nobody_took_offers_itself_again() -> Result<()> {
 
 #[test]
 fn a_snapshot_neither_stops_a_program_nor_is_spoilt_by_it() -> Result<()> {
-    // A second or two; who records as fast as he can may overtake whoever copies, on a machine that is busy.
+    // Paced to take a second or two: on a busy machine, a program at full speed may overtake the copying.
     const TRACES: &str = "20000";
     with_each_producer(&[OVERWRITE, WHOLE], |environment| {
         let site = Site::start()?;
@@ -310,7 +310,7 @@ fn only_the_last_of_it_is_taken_when_that_is_asked_for() -> Result<()> {
     let asked = now_ns()?;
     let last = site.snapshot(&["--pid", &pid, "--last", &format!("{last_ms}ms")])?;
     let answered = now_ns()?;
-    // It was taken at some moment between.
+    // The snapshot was taken at some moment between `asked` and `answered`.
     let (earliest, surely) = (asked - last_ms * 1_000_000, answered - last_ms * 1_000_000);
     ensure!(last.times().all(|time| time >= earliest), "too much was taken");
     ensure!(earliest >= since, "the first round would have been asked for");
@@ -331,16 +331,16 @@ fn the_recorder_of_a_program_that_was_killed_is_kept_until_it_is_taken() -> Resu
     let Recorder { ref pid, calls, .. } = recorder;
     let before = site.snapshot(&["--pid", pid])?;
     recorder.program.process.kill()?;
-    // Whoever drains may die as well: the rings are the holder's.
+    // The worker may die as well, because the holder keeps the rings.
     let worker = site.node.worker()?;
     signal_pid(worker, Signal::KILL)?;
     wait::until(LIMIT, "another worker", || site.node.worker().ok().filter(|pid| *pid != worker))?;
     site.attempted(calls)?;
     site.snapshot_of_ended(&["--pid", pid, "--last", "1ms"])?;
-    // Which leaves all of it there.
+    // A snapshot of the last millisecond leaves the recorder in place.
     let kept = site.snapshot_of_ended(&["--pid", pid])?;
     ensure!(kept.without_times() == before.without_times(), "{} of {}", kept.len(), before.len());
-    // It was taken; nobody else gets it. What went round and what the rings held is told apart.
+    // The whole snapshot releases the recorder, so nobody else gets it. Overwritten and released annotations are counted apart.
     site.departed()?;
     ensure!(site.released()? == kept.len() && site.overwritten()? + kept.len() == calls);
     let again = site.try_snapshot(&["--pid", pid])?;
@@ -365,7 +365,7 @@ fn without_consumerd_a_live_process_is_read_through_proc() -> Result<()> {
     ensure!(
         held.annotations.iter().all(|a| a["program"].as_str().is_some_and(|name| name.starts_with("writer")))
     );
-    // Nobody knows the others.
+    // --all needs consumerd, which knows the programs.
     let output = run(&["snapshot", "--all", "--socket", &socket, "-o", &saved])?;
     ensure!(output.status.code() == Some(1) && !output.stderr.is_empty());
     ensure!(program.end()?.success());
@@ -386,7 +386,7 @@ fn damaged_and_cut_files_give_what_is_left_and_say_what_is_not() -> Result<()> {
     let some = recover(&site.file("damaged"))?;
     ensure!(some.summary.contains("bytes are damaged"), "{}", some.summary);
     ensure!(some.summary.contains("1 section is missing"), "{}", some.summary);
-    // No more than one portion of 64 KiB is lost with the byte.
+    // The damaged byte costs at most one section of 64 KiB.
     ensure!((1..=1024).contains(&(whole.len() - some.len())), "{} of {}", some.len(), whole.len());
     let all = whole.without_times();
     let order = |of: &[Value; 8]| (of[0].as_u64(), of[1].as_u64());
@@ -429,7 +429,7 @@ fn a_copy_of_the_memory_is_read_like_a_snapshot() -> Result<()> {
     recorder.end()
 }
 
-/// Somebody who is neither root nor the daemon's user.
+/// A user who is neither root nor the daemon's user.
 const NOBODY: u32 = 65_534;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Relays between consumerd and its upstreams: what they take is not lost, or counted, whatever is killed or full.
+//! Relays between consumerd and its upstreams: what they accept arrives or is counted as lost, whatever is killed or full.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ use tempfile::TempDir;
 
 use crate::ledger::ROOMY;
 
-/// Spans with two annotations each, told apart by their ids.
+/// Spans with these ids, each with two annotations.
 fn spans(ids: std::ops::Range<i64>) -> Vec<LogEntry> {
     let span = |id: i64| {
         let at = |timestamp| Annotation { timestamp, value: "e".into(), ..Annotation::default() };
@@ -120,7 +120,7 @@ fn each_upstream_gets_everything_at_its_own_pace() -> Result<()> {
     Ok(())
 }
 
-/// The troubles that a relay tells of: what delivers where to, and why that fails.
+/// The troubles in a relay's `/healthz`: name, target and cause of each.
 fn troubles(relay: &Relay) -> Result<Vec<[String; 3]>> {
     let answer = relay.daemon.http.get("/healthz", &[])?;
     ensure!(answer.status == 200, "{}", answer.body);
@@ -134,7 +134,7 @@ fn lines(relay: &Relay, part: &str) -> usize {
     relay.daemon.log().lines().filter(|line| line.contains(part)).count()
 }
 
-/// Whether the log tells of something once, as soon as it does: what is said is written a moment after it happened.
+/// Waits until the log contains `part`, because lines are written with a delay; fails if more than one line does.
 fn tells_once(relay: &Relay, part: &str) -> Result<()> {
     let told = || Some(lines(relay, part)).filter(|lines| *lines > 0);
     let lines = wait::until(LIMIT, part, told).with_context(|| relay.daemon.log())?;
@@ -175,7 +175,7 @@ fn an_upstream_that_is_away_is_named_while_it_is_and_twice_in_the_log() -> Resul
     tells_once(&relay, "sending again")
 }
 
-/// Each of two relays is the other's upstream: what one is sent goes round until one of them has another upstream.
+/// Two relays are each other's upstream: spans circulate until one of them gets another upstream.
 #[test]
 fn a_loop_over_another_relay_is_told_of_as_long_as_it_lasts() -> Result<()> {
     let folder = TempDir::new()?;
@@ -227,7 +227,7 @@ fn a_hangup_lets_a_relay_read_its_configuration_again_as_far_as_it_can_follow() 
     wait::until(LIMIT, "the relay to refuse a slip", refused)?;
     tells_once(&relay, "relay.toml, line 2: there is no key `batch_byte` (is `batch_bytes` meant?)")?;
     ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
-    // It does not wait an hour for an upstream that is away.
+    // With the old stop_timeout_ms it would now wait an hour for its upstream.
     ensure!(relay.daemon.process.terminate()?.success(), "it ended badly");
     Ok(())
 }
@@ -247,7 +247,7 @@ fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
     assert!(relay.figure("spool_bytes", &[])? <= 4 << 20);
     assert!(relay.ledger()?.balances());
     relay.daemon.process.kill()?;
-    // Whoever comes to that address gets the rest: the newest, in order, all of them.
+    // A server that starts at that address gets everything not evicted: the newest, in order.
     let server = Server::start_at(&gone, |_| Behaviour::Ok)?;
     relay.start_again()?;
     relay.drained(60_000, &[&gone])?;
@@ -304,14 +304,14 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
     ensure!(troubles(&relay)?.contains(&told), "{:?}", troubles(&relay)?);
     let error = "ERROR blkin_relay::spool::writer: failed to write the spool";
     wait::until(LIMIT, "its log to tell", || relay.daemon.log().contains(error).then_some(()))?;
-    // It also starts on a full disk.
+    // The relay also starts on a full disk.
     relay.daemon.process.kill()?;
     relay.start_again()?;
     let mut sender = client(&relay);
     assert_eq!(send(&mut sender, &spans(0..100))?, Reply::TryLater);
     let server = Server::start_at(&gone, |_| Behaviour::Ok)?;
     relay.drained(accepted, &[&gone])?;
-    // What the upstream has makes room for what comes, though the disk has grown no larger.
+    // Entries that the upstream has acknowledged make room for new ones on the same disk.
     assert_eq!(send(&mut sender, &spans(accepted + 1..accepted + 101))?, Reply::Ok);
     relay.drained(accepted + 100, &[&gone])?;
     wait::until(LIMIT, "no trouble", || troubles(&relay).ok()?.is_empty().then_some(()))?;
@@ -333,7 +333,7 @@ fn a_disk_that_has_room_again_ends_the_trouble_although_nobody_sends_anything() 
     disk.fill()?;
     assert_eq!(send(&mut sender, &spans(101..1101))?, Reply::TryLater);
     drop(sender);
-    // It tries by itself, and does not take for room what is too little.
+    // The relay retries by itself, and goes on failing as long as the room is too little.
     let tried = || (relay.figure("spool_failures_total", &[("what", "spool")]).ok()? > 1).then_some(());
     wait::until(LIMIT, "another attempt", tried)?;
     assert_eq!(relay.figure("spool_trouble", &[("what", "spool"), ("cause", "disk_full")])?, 1);
@@ -360,8 +360,8 @@ fn garbage_costs_its_sender_only() -> Result<()> {
         let mut stream = TcpStream::connect(&relay.scribe)?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.write_all(&garbage)?;
-        // Whatever it is taken for, there is an answer, or the connection ends. (A single read would end when this process is
-        // stopped and goes on.)
+        // Whatever the relay takes the bytes for, it answers or closes the connection. (read_to_end goes on when a stop of this
+        // process interrupts it; a single read would not.)
         let _answered_or_closed = stream.take(1).read_to_end(&mut Vec::new())?;
     }
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 64], &whole[..whole.len() - 1], &[]] {
@@ -400,9 +400,9 @@ fn entries_pass_byte_for_byte_whatever_they_hold() -> Result<()> {
     let upstream = TcpListener::bind("127.0.0.1:0")?;
     let relay = Relay::start(folder.path(), "relay", &[&upstream.local_addr()?.to_string()], &[])?;
     let entries: [&[u8]; 3] = [
-        // A field 9 between those of Scribe, and a message that is no text.
+        // A field 9 between those of Scribe, and a message that is not UTF-8.
         b"\x0b\x00\x01\x00\x00\x00\x06zipkin\x08\x00\x09\x00\x00\x00\x07\x0b\x00\x02\x00\x00\x00\x02\xff\xfe\x00",
-        // A struct behind the message, and no category.
+        // A struct after the message, and no category.
         b"\x0b\x00\x02\x00\x00\x00\x02hi\x0c\x00\x0a\x08\x00\x01\x00\x00\x00\x01\x00\x00",
         b"\x00",
     ];
@@ -439,7 +439,7 @@ fn a_relay_asked_to_end_sends_what_it_can_and_keeps_the_rest() -> Result<()> {
     let folder = TempDir::new()?;
     let (taking, busy) = (Server::start(|_| Behaviour::Ok)?, Server::start(|_| Behaviour::TryLater)?);
     let upstreams = [taking.address(), busy.address()];
-    // It waits so long for the one that is busy, and no machine stands still for as long.
+    // The relay waits this long for the busy upstream; long enough for the other to get everything on any machine.
     let mut relay = Relay::start(folder.path(), "relay", &upstreams, &["--stop-timeout-ms", "4000"])?;
     ensure!(send(&mut client(&relay), &spans(1..301))? == Reply::Ok, "not accepted");
     let status = relay.daemon.process.terminate()?;

@@ -1,4 +1,4 @@
-//! RATE: one root of N, and nothing at all of the others.
+//! RATE=N records one in N roots, and nothing of the others.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use blkin_tests::program::Program;
 use blkin_tests::sums::check_lossless;
 
 const RATE: i64 = 500;
-/// Of a program with rings of the default size.
+/// Slots of a program with rings of the default size.
 const SLOTS: i64 = 16;
 
 /// Runs the sampler; returns the node and how many roots were sampled, by the program's own count.
@@ -31,9 +31,9 @@ fn traces(node: &Node) -> Result<i64> {
     Ok(found.len() as i64)
 }
 
-/// How far the count of sampled roots may be off: each slot counts the roots of its CPUs on its own, from a random
-/// phase, and so is off by less than one. A thread that moves to another CPU goes on in another slot's count, so there
-/// may be more counts than threads: as many as CPUs, until those share slots.
+/// How far the number of sampled roots may be off. Each slot counts the roots of its CPUs on its own, from a random phase,
+/// so it is off by less than one. A thread that moves to another CPU is counted by another slot, so more slots may count
+/// than there are threads: one for each CPU, up to the number of slots.
 fn tolerance(threads: i64) -> Result<i64> {
     let cpus =
         fs::read_to_string("/proc/cpuinfo")?.lines().filter(|line| line.starts_with("processor")).count();
@@ -55,13 +55,13 @@ fn each_thread_samples_one_root_of_every_n() -> Result<()> {
 
 #[test]
 fn forked_children_start_at_random_phases() -> Result<()> {
-    // No more than consumerd holds of one user, should it stand still: those beyond would be refused.
+    // Fewer than the programs that consumerd holds for one user: if it is delayed, it would refuse any beyond that.
     let forks = 200.0_f64;
     let (node, sampled) = sampled(&["--forks", "200"], &[("RATE", "5")])?;
     let probability = 1.0 / 5.0;
     let sigma = (forks * probability * (1.0 - probability)).sqrt();
     let off = (sampled as f64 - forks * probability).abs();
-    // With the same phase for all it were none or each.
+    // With the same phase in all children, none or all would be sampled.
     assert!(off <= 6.0 * sigma, "{sampled} of {forks} sampled, σ {sigma}");
     assert_eq!(traces(&node)?, sampled, "an unsampled request left something");
     Ok(())

@@ -1,4 +1,4 @@
-//! The scripts that people call.
+//! The scripts that users call.
 
 use std::process::Command;
 

@@ -10,14 +10,14 @@ use blkin_tests::artifacts::{c_program, with_each_producer};
 use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::wait;
 
-/// What the program records before it waits for the harness.
+/// The records that the program makes before it waits for the harness.
 const WARM_UP: i64 = 10_000;
 
-/// Records of the steady state, and the least that is written of a ring before a sleeping consumerd is woken.
+/// Records of the steady state. A program wakes a sleeping consumerd after at least an eighth of a ring.
 const RECORDS: usize = 1_000_000;
 const RING_BYTES: usize = 4 << 20;
 const BYTES_A_WAKE: usize = RING_BYTES / 8;
-/// None of these records is longer.
+/// An upper limit for the length of these records.
 const MAX_RECORD_BYTES: usize = 128;
 
 /// The system calls of the steady state, as strace saw them; checks that nothing was allocated.
@@ -39,7 +39,7 @@ fn calls(environment: &[(&str, &str)]) -> Result<Vec<String>> {
     let log = fs::read_to_string(log)?;
     let (_, steady) = log.split_once("\"begin\\n\"").context("strace saw no begin")?;
     let (steady, _) = steady.split_once("\"end\\n\"").context("strace saw no end")?;
-    // Not the rest of the line that begins, nor the beginning of the line that ends.
+    // Drops the rest of the line with "begin" and the start of the line with "end".
     let mut lines: Vec<String> = steady.lines().skip(1).map(str::to_owned).collect();
     lines.pop();
     Ok(lines)
@@ -54,7 +54,7 @@ fn a_million_records_make_no_system_call_and_no_allocation() -> Result<()> {
     })
 }
 
-/// None while consumerd is awake; on a busy machine it may find the rings empty in between, and sleep.
+/// An awake consumerd needs no wake at all; on a busy machine it may find the rings empty in between, and sleep.
 #[test]
 fn a_million_records_wake_consumerd_at_most_each_eighth_of_a_ring() -> Result<()> {
     let calls = calls(&[])?;

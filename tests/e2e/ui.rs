@@ -1,4 +1,4 @@
-//! Zipkin's own page, served by our collector, in a real browser; and what Grafana expects of a Zipkin.
+//! Zipkin's own page, served by our collector, in a real browser; and what Grafana expects of a Zipkin server.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ use blkin_tests::objectstore::ObjectStore;
 use serde_json::{Value, json};
 
 const PUTS: u32 = 5;
-/// Of the large trace.
+/// The spans of the large trace.
 const SPANS: i64 = 1000;
 
 #[test]
@@ -119,7 +119,7 @@ fn large(start: i64) -> Value {
     (1..=SPANS).map(child).collect()
 }
 
-/// A child of a root that has its time, and one that has none.
+/// A root with a time and a child without one.
 fn timeless() -> Value {
     let here = json!({"serviceName": "timeless"});
     json!([
@@ -128,7 +128,7 @@ fn timeless() -> Value {
     ])
 }
 
-/// Searches, each with a trace that it lists and one that it does not.
+/// Checks searches in the page, each with a trace that it must list and one that it must not.
 fn lists(browser: &Browser, http: &Client) -> Result<()> {
     let searches = [
         ("serviceName=bench", "bench service", "下单"),
@@ -146,7 +146,7 @@ fn lists(browser: &Browser, http: &Client) -> Result<()> {
             keep("list", browser)?;
         }
     }
-    // As scripts/demo links to it: nothing has to be pressed.
+    // The link that scripts/demo prints shows the list without pressing a button.
     let end_ms = now_us() / 1000;
     let link = format!("{}/zipkin/?serviceName=bench&lookback=15m&endTs={end_ms}&limit=10", http.base());
     browser.open(&link)?;
@@ -175,7 +175,7 @@ fn traces(browser: &Browser, http: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The graph is a drawing: what the page asked for and was answered is what can be read. It asks by itself, linked to like this.
+/// The dependency graph is a drawing without text, so this checks that the page shows it and what the API answers to the page.
 fn dependencies(browser: &Browser, http: &Client) -> Result<()> {
     let end_ms = now_us() / 1000;
     browser.open(&format!(
@@ -194,7 +194,7 @@ fn dependencies(browser: &Browser, http: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Screenshots stay beside the build, for people to look at.
+/// Keeps a screenshot in the target directory, for people to look at.
 fn keep(name: &str, browser: &Browser) -> Result<()> {
     let folder = target().join("screenshots");
     fs::create_dir_all(&folder)?;

@@ -1,4 +1,4 @@
-//! A log that nobody reads holds no daemon up, neither while it serves nor when it ends; who reads it again misses nothing
+//! A log that nobody reads delays no daemon, neither while it serves nor at its end. A reader that comes back gets every line
 //! that there was room for.
 
 use std::fs;
@@ -16,7 +16,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::Signal;
 
-/// The least that a pipe can hold.
+/// The smallest capacity of a pipe.
 const PIPE_BYTES: usize = 4096;
 
 const DAEMONS: [(&str, &str, &[&str]); 3] = [
@@ -25,7 +25,7 @@ const DAEMONS: [(&str, &str, &[&str]); 3] = [
     ("blkin-collector", "--data-dir", &["--scribe-listen", "127.0.0.1:0"]),
 ];
 
-/// A pipe with no room for a single line.
+/// A pipe that is full.
 fn full_pipe() -> Result<(PipeReader, PipeWriter)> {
     let (reader, mut writer) = std::io::pipe()?;
     fcntl_setpipe_size(&writer, PIPE_BYTES)?;
@@ -35,7 +35,7 @@ fn full_pipe() -> Result<(PipeReader, PipeWriter)> {
     Ok((reader, writer))
 }
 
-/// A daemon that serves although all its output goes into that pipe.
+/// Starts a daemon whose output goes into that pipe, and checks that it serves.
 fn serving(folder: &Path, (daemon, made, flags): (&str, &str, &[&str]), log: PipeWriter) -> Result<Process> {
     let (ready, place) = (folder.join("ready"), folder.join("place"));
     let mut command = Command::new(binary(daemon)?);

@@ -9,11 +9,11 @@ use blkin_tests::sums::check_lossless;
 use blkin_tests::wait;
 use tempfile::TempDir;
 
-/// The longest pause that consumerd can be told to make.
+/// The longest pause that consumerd's configuration allows.
 const POLL_IDLE_MS: u32 = 400;
 const BURSTS: u32 = 5;
 
-/// A consumerd that looks at idle rings as rarely as it may, and a program that writes half a ring a round.
+/// A consumerd with the longest possible pause, and a program that writes half a ring in each round.
 fn start(environment: &[(&str, &str)]) -> Result<(TempDir, Node, Program)> {
     start_by(None, environment)
 }
@@ -31,7 +31,7 @@ fn start_by(
     Ok((folder, node, program))
 }
 
-/// Bursts after a rest each; how many calls they were.
+/// Lets the program write bursts, each while consumerd is at rest; returns the number of calls.
 fn burst(node: &Node, program: &mut Program) -> Result<i64> {
     let mut calls = program.round()?;
     node.settled(calls)?;
@@ -50,7 +50,7 @@ fn burst(node: &Node, program: &mut Program) -> Result<i64> {
 fn a_burst_after_a_rest_wakes_consumerd() -> Result<()> {
     let (_folder, node, mut program) = start(&[])?;
     let calls = burst(&node, &mut program)?;
-    // Not by each of them: on a busy machine the end of a pause may come in the midst of a burst.
+    // Not every burst needs to wake it: on a busy machine a pause may end in the middle of a burst.
     assert!(node.consumerd()?.metrics()?.sum("blkin_wakes_total", &[]) > 0);
     assert!(program.end()?.success());
     check_lossless(&node, calls)

@@ -1,4 +1,4 @@
-//! The real Zipkin server behind consumerd: what it reads back is what the object store recorded.
+//! The real Zipkin server as consumerd's upstream: it returns what the object store recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use blkin_tests::zipkin::Zipkin;
 use serde::Deserialize;
 
 const PUTS: usize = 3;
-/// Of the reference trace of a put.
+/// Annotations and spans of the reference trace of a put.
 const ANNOTATIONS: i64 = 98;
 const SPANS: usize = 17;
 const DEPTH: usize = 10;
@@ -32,7 +32,7 @@ struct Recorded {
     value: Option<serde_json::Value>,
 }
 
-/// What is known of a span by one service.
+/// What one service recorded of a span.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
     name: String,
@@ -42,7 +42,7 @@ struct Told {
     extent: Option<(i64, i64)>,
 }
 
-/// (trace, span, service) → what is known.
+/// What is known by trace, span and service.
 type Known = BTreeMap<(String, String, String), Told>;
 
 fn hex(id: u64) -> String {
@@ -79,14 +79,14 @@ fn answered(traces: &[Vec<Span>]) -> Known {
         told.keys.extend(span.tags.clone());
         let start = span.timestamp.map(u64::cast_signed);
         let own = start.map(|start| (start, start + span.duration.unwrap_or(0).cast_signed()));
-        // Client and server of one service are one here, as in what was recorded.
+        // If client and server are the same service, their times are joined, as in `recorded`.
         let both = told.extent.into_iter().chain(own);
         told.extent = both.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     }
     known
 }
 
-/// Levels of spans; a call's server half is no level of its own.
+/// The depth of the tree of spans; the server half of a call is not a level of its own.
 fn depth(spans: &[Span]) -> usize {
     let one_of_each: Vec<Span> = spans.iter().filter(|span| !span.shared).cloned().collect();
     tree::rows(&one_of_each).iter().map(|row| row.depth() + 1).max().unwrap_or(0)
@@ -116,7 +116,7 @@ fn zipkin_reads_back_the_object_stores_traces() -> Result<()> {
     let read = || {
         let body = zipkin.http.get_ok("/api/v2/traces", &[("serviceName", "bench")]).ok()?;
         let traces: Vec<Vec<Span>> = serde_json::from_str(&body).ok()?;
-        // Zipkin answers OK before it has stored.
+        // Zipkin answers OK before it has stored the spans.
         (answered(&traces).len() == expected.len()).then_some(traces)
     };
     let traces = wait::until(LIMIT, "every span to be in Zipkin", read).with_context(|| zipkin.log())?;
@@ -136,7 +136,7 @@ fn zipkin_reads_back_the_object_stores_traces() -> Result<()> {
         );
         let ((first, last), (from, to)) =
             (expected.extent.context("events")?, told.extent.context("a time")?);
-        // A duration of 0 means none to Zipkin, so 1 is the least.
+        // To Zipkin a duration of 0 means no duration, so consumerd sends at least 1.
         assert_eq!((from, to), (first, last.max(first + 1)), "{place:?}: {told:?}, recorded {expected:?}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Whether everything of one writer arrived, beside programs that the sums over all would count as well.
+//! Checks that everything of one writer arrived, even beside other programs, which sums over all programs would include.
 
 use anyhow::{Result, ensure};
 use blkin_cli::metrics::{Metrics, Sample};
@@ -8,13 +8,13 @@ use crate::daemons::{LIMIT, Node};
 use crate::program::Program;
 use crate::wait;
 
-/// What `tests/c/writer.c` writes to each trace.
+/// The calls that `tests/c/writer.c` makes for each trace.
 const CALLS_A_TRACE: i64 = 8;
 
-/// Waits until all `calls` of this program are valid and nothing of it is on its way.
+/// Waits until consumerd counts all `calls` of this program as valid, and none of them is still on its way.
 ///
 /// # Errors
-/// When that does not happen, or something of it was lost.
+/// When that does not happen, or some of the calls were lost.
 pub fn all_shipped(node: &Node, program: &Program, calls: i64) -> Result<()> {
     let suffix = format!(":{}", program.process.pid());
     let of_program = |metrics: &Metrics, name: &str| -> i64 {
@@ -40,7 +40,7 @@ pub fn all_shipped(node: &Node, program: &Program, calls: i64) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the collector answers all `calls` of the writers of `service`: every trace, and each whole.
+/// Waits until the collector returns all `calls` of the writers of `service`: every trace, each complete.
 ///
 /// # Errors
 /// When that does not happen, or there are more traces than were written.
@@ -57,7 +57,7 @@ pub fn all_stored(node: &Node, service: &str, calls: i64) -> Result<()> {
     Ok(())
 }
 
-/// Whether a span has all that the writer writes, as far as Zipkin's view tells: of a repeated key one value.
+/// Whether a span has all that the writer writes, as far as Zipkin's format shows it: of a repeated key it shows one value.
 fn is_whole(span: &Span) -> bool {
     span.kind.as_deref() == Some("CLIENT")
         && span.duration.is_some()

@@ -1,4 +1,4 @@
-//! Builds daemons, library and C programs, each once a test process.
+//! Builds daemons, library and C programs, each once in a test process.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub fn built() -> Result<&'static Path> {
     built.as_deref().map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// Where everything is built.
+/// Cargo's target directory.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -31,8 +31,8 @@ pub fn target() -> PathBuf {
 fn build() -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["build", "--locked", "--quiet"]);
-    // With the features of dependencies that all tests of this tree ask for, as an example of any of it does: else those, and
-    // what depends on them, would be built twice.
+    // Selecting examples gives dependencies the same features as building all tests does. Otherwise the dependencies, and
+    // the crates that use them, would be built twice.
     cargo.args(["--workspace", "--example", "tap", "--example", "requests"]);
     for program in ["blkin", "blkin-consumerd", "blkin-relay", "blkin-collector"] {
         cargo.args(["--bin", program]);
@@ -42,8 +42,8 @@ fn build() -> Result<PathBuf> {
     Ok(target().join("debug"))
 }
 
-/// The folder of the library that C programs are linked with: this tree's, or that of BLKIN_TEST_LIBDIR, which was built
-/// otherwise.
+/// The folder of the library that C programs are linked with: this tree's, or BLKIN_TEST_LIBDIR with one that was built in
+/// another way.
 ///
 /// # Errors
 /// When the build fails.
@@ -51,14 +51,14 @@ pub fn library() -> Result<PathBuf> {
     std::env::var_os("BLKIN_TEST_LIBDIR").map_or_else(|| Ok(built()?.to_owned()), |folder| Ok(folder.into()))
 }
 
-/// A way in which that library can write rings.
+/// One of the library's ways of writing rings.
 struct Producer {
     name: &'static str,
-    /// What makes a program choose it.
+    /// The variables with which a program uses it.
     environment: [(&'static str, &'static str); 2],
 }
 
-/// All of them.
+/// All ways that the library in use supports.
 fn producers() -> Result<Vec<Producer>> {
     const SEQUENCE: &[u8] = b"blkin_rseq_push_event_start";
     let way = |name, producer, areas| Producer {
@@ -78,7 +78,7 @@ fn producers() -> Result<Vec<Producer>> {
 /// Runs a test with each way of writing rings.
 ///
 /// # Errors
-/// The first of the test's; it says with which one.
+/// The test's first error, with the name of the way.
 pub fn with_each_producer<'a>(
     environment: &[(&'a str, &'a str)],
     test: impl Fn(&[(&'a str, &'a str)]) -> Result<()>,
@@ -90,7 +90,7 @@ pub fn with_each_producer<'a>(
     Ok(())
 }
 
-/// The path of a built program: this tree's, or that of BLKIN_TEST_BINDIR, which was built otherwise.
+/// The path of a built program: this tree's, or that in BLKIN_TEST_BINDIR, which was built in another way.
 ///
 /// # Errors
 /// When the build fails.
@@ -99,10 +99,10 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(folder.map_or_else(|| built().map(Path::to_owned), Ok)?.join(name))
 }
 
-/// A copy of a built program in `folder`, which other users may look into: the tree may lie where they may not.
+/// A copy of a built program in `folder`, for other users, who may have no access to the tree.
 ///
 /// # Errors
-/// When the build fails, or the copy.
+/// When the build or the copy fails.
 pub fn binary_for_others(name: &str, folder: &Path) -> Result<PathBuf> {
     let copy = folder.join(name);
     std::fs::copy(binary(name)?, &copy)?;
@@ -129,19 +129,19 @@ fn compile(name: &str) -> Result<PathBuf> {
     let library = library()?;
     let programs = built()?.join("e2e-programs");
     std::fs::create_dir_all(&programs)?;
-    // A name of its own for this test process: another one may run the program while it is compiled.
+    // The file name holds this process' id, because another test process may run the program while this one compiles it.
     let program = programs.join(format!("{name}-{}", std::process::id()));
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread"]);
     cc.arg("-I").arg(root().join("blkin-lib/include")).arg("-o").arg(&program);
     cc.arg(root().join(format!("tests/c/{name}.c"))).arg("-L").arg(&library).arg("-lblkin");
-    // Before LD_LIBRARY_PATH, in which cargo has the folder of this tree's library.
+    // RPATH, not RUNPATH: it comes before LD_LIBRARY_PATH, where cargo puts the folder of this tree's library.
     cc.args(["-Wl,--disable-new-dtags", &format!("-Wl,-rpath,{}", library.display())]);
     run(&mut cc)?;
     Ok(program)
 }
 
-/// What is no installed package, by `scripts/lib/fetch`.
+/// The path of an artifact that no installed package provides, downloaded by `scripts/lib/fetch`.
 ///
 /// # Errors
 /// When it cannot be fetched or is not what it should be.
@@ -152,7 +152,7 @@ pub fn fetched(name: &str) -> Result<PathBuf> {
 /// Runs a command to its end.
 ///
 /// # Errors
-/// When it fails; what it said is in the error.
+/// When it fails; the error holds its output.
 pub fn run(command: &mut Command) -> Result<()> {
     output(command).map(drop)
 }
@@ -160,7 +160,7 @@ pub fn run(command: &mut Command) -> Result<()> {
 /// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
-/// When it fails; what it said is in the error.
+/// When it fails; the error holds its output.
 pub fn output(command: &mut Command) -> Result<String> {
     let done = command.output().with_context(|| format!("failed to start {command:?}"))?;
     if !done.status.success() {

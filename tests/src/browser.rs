@@ -1,4 +1,4 @@
-//! Headless Chromium by WebDriver, spoken in plain HTTP to chromedriver.
+//! Headless Chromium, driven through chromedriver's WebDriver interface over plain HTTP.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -13,9 +13,9 @@ use crate::ports::unused_port;
 use crate::process::Process;
 use crate::wait;
 
-/// A page is drawn within this time even on a busy machine.
+/// Time limit for drawing a page, long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// A screenshot in base64 is well below this.
+/// Much larger than any screenshot in base64.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// One browser with one window.
@@ -35,7 +35,7 @@ impl Browser {
     pub fn start(width: u32, height: u32) -> Result<Browser> {
         let profile = TempDir::new()?;
         let mut command = Command::new("chromedriver");
-        // Left to itself it takes one that is free at its first address, and ends if it is not at the second.
+        // Without --port, chromedriver picks a port that is free at its first address, and ends if its second address uses it.
         command.arg(format!("--port={}", unused_port()?)).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut driver = Process::spawn("chromedriver", &mut command)?;
         let output = driver.child().stdout.take().context("no pipe to chromedriver")?;
@@ -100,7 +100,7 @@ impl Browser {
     /// Waits until the page shows all of `words`.
     ///
     /// # Errors
-    /// When it does not; what it showed is in the error.
+    /// When it does not; the error holds the text that it showed.
     pub fn shows(&self, words: &[&str]) -> Result<String> {
         let shown = || self.text().ok().filter(|text| words.iter().all(|word| text.contains(word)));
         wait::until(LIMIT, &format!("the page to show {words:?}"), shown)
@@ -147,12 +147,12 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ends Chromium; chromedriver alone would leave it behind.
+        // Ends Chromium, which would go on if only chromedriver ended.
         let _ = self.agent.delete(&self.session).call();
     }
 }
 
-/// chromedriver says once that it listens: `… started successfully on port 38495.`
+/// Reads the port from chromedriver's output: `… started successfully on port 38495.`
 fn port(output: impl BufRead) -> Result<u16> {
     let mut said = String::new();
     for line in output.lines() {

@@ -19,15 +19,15 @@ pub struct Chain {
     pub leaf: Relay,
     /// The relay before the collector.
     pub root: Relay,
-    /// The disks of leaf and root, if they have disks of their own.
+    /// The disks of leaf and root, after [`Chain::start_breakable`].
     pub spools: Option<[Disk; 2]>,
-    /// The ways to collector, root and leaf, if these can have trouble.
+    /// The wires to collector, root and leaf, after [`Chain::start_breakable`].
     pub wires: Vec<Wire>,
 }
 
-/// What a disk of [`Chain::start_breakable`] holds.
+/// The size of the disks of [`Chain::start_breakable`].
 const SMALL: &str = "64m";
-/// How long one of its daemons waits for another: less than trouble of a wire may last.
+/// The I/O timeout of its daemons: shorter than the trouble of a wire may last.
 const IMPATIENT: &str = "io_timeout_ms = 500";
 
 impl Chain {
@@ -73,7 +73,7 @@ impl Chain {
         Ok(Chain { node, leaf, root, spools, wires })
     }
 
-    /// Waits until all of the programs' calls are in the collector, and checks every equation along the chain.
+    /// Waits until all of the programs' calls are in the collector, and checks every equation of each ledger in the chain.
     ///
     /// # Errors
     /// When one does not hold, or anything was lost.

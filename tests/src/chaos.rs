@@ -1,4 +1,4 @@
-//! Faults in an order that a number decides: the same number, the same order.
+//! Pseudo-random faults: the same seed gives the same faults in the same order.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::disk::Disk;
 use crate::process::signal_pid;
 use crate::wire::{Trouble, Way, Wire};
 
-/// What something happens to.
+/// The part of the chain that a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     /// consumerd's worker, which its holder starts anew.
@@ -22,17 +22,17 @@ pub enum Victim {
     Root,
     /// The collector.
     Collector,
-    /// What the relay that consumerd ships to has its spool on.
+    /// The disk with the spool of the leaf.
     LeafDisk,
-    /// What the relay before the collector has its spool on.
+    /// The disk with the spool of the root.
     RootDisk,
-    /// What the collector has its store on.
+    /// The disk with the collector's store.
     Store,
-    /// What consumerd reaches its relay by.
+    /// The wire from consumerd to the leaf.
     WireToLeaf,
-    /// What one relay reaches the other by.
+    /// The wire from the leaf to the root.
     WireToRoot,
-    /// What the collector is reached by.
+    /// The wire from the root to the collector.
     WireToCollector,
 }
 
@@ -40,15 +40,15 @@ const DAEMONS: [Victim; 4] = [Victim::Worker, Victim::Leaf, Victim::Root, Victim
 const DISKS: [Victim; 3] = [Victim::LeafDisk, Victim::RootDisk, Victim::Store];
 const WIRES: [Victim; 3] = [Victim::WireToLeaf, Victim::WireToRoot, Victim::WireToCollector];
 
-/// Bytes of calls after which a connection may be cut: before the first call is whole, or behind many. A call that never gets
-/// through while others do would be given up.
+/// Upper limits of the bytes of calls after which a connection is cut: before the first call is complete, or after many. In
+/// between, a large call might never get through while small ones do, and would be given up.
 const UP: [usize; 2] = [64, 1 << 18];
-/// Bytes of answers: an answer has about thirty.
+/// The same for bytes of answers; an answer has about thirty.
 const DOWN: [usize; 2] = [100, 1000];
-/// Least bytes of calls for which some get through.
+/// Enough bytes for at least one complete call.
 const WHOLE_CALL: usize = 8 << 10;
 
-/// What happens to it.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// SIGKILL.
@@ -57,13 +57,13 @@ pub enum Fault {
     Terminate,
     /// SIGSTOP, and SIGCONT later.
     Stop,
-    /// All room of a disk is taken, and given back later.
+    /// A disk is full, and has room again later.
     Fill,
-    /// A wire has trouble, and later none.
+    /// A wire has trouble, which ends later.
     Wire(Trouble),
 }
 
-/// Something that is away, and until which step.
+/// A victim under a fault, and the step at which the fault ends.
 #[derive(Debug)]
 struct Absence {
     victim: Victim,
@@ -72,9 +72,9 @@ struct Absence {
     back_at: u32,
 }
 
-/// A chain to which things happen.
+/// A chain that suffers faults.
 pub struct Chaos {
-    /// What they happen to.
+    /// The chain.
     pub chain: Chain,
     numbers: u64,
     step: u32,
@@ -84,31 +84,31 @@ pub struct Chaos {
 }
 
 impl fmt::Debug for Chaos {
-    /// What has happened so far.
+    /// Writes the faults so far.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.told.join("\n"))
     }
 }
 
 impl Chaos {
-    /// Decides by `seed` what will happen to `chain`.
+    /// `seed` decides the faults of `chain`.
     ///
     /// # Errors
-    /// When the collector does not tell where it listens.
+    /// When the collector's ready file lacks its addresses.
     pub fn new(chain: Chain, seed: u64) -> Result<Chaos> {
         let collector = &chain.node.collector;
         let addresses = [collector.address("scribe")?, collector.address("http")?];
         Ok(Chaos { chain, numbers: seed, step: 0, away: Vec::new(), collector: addresses, told: Vec::new() })
     }
 
-    /// Lets what is due come back, and something happen to one of those that are there.
+    /// Ends the faults that are due, and strikes one of the parts without a fault.
     ///
     /// # Errors
-    /// When what should come back does not.
+    /// When a part does not come back.
     pub fn step(&mut self) -> Result<()> {
         self.step += 1;
         self.bring_back(|absence, step| absence.back_at <= step)?;
-        // What has become of room meanwhile, by what was sent on, others take as well.
+        // Daemons may have freed room on full disks by sending on what they had: fill that too.
         self.away.iter().filter_map(|absence| self.disk(absence.victim)).try_for_each(Disk::fill)?;
         let present: Vec<_> = [&DAEMONS[..], &DISKS, &WIRES]
             .concat()
@@ -125,15 +125,15 @@ impl Chaos {
         self.strike(victim, fault, rounds)
     }
 
-    /// Lets everything come back.
+    /// Ends all faults.
     ///
     /// # Errors
-    /// When something does not.
+    /// When a part does not come back.
     pub fn end(&mut self) -> Result<()> {
         self.bring_back(|_, _| true)
     }
 
-    /// Any trouble of a wire.
+    /// A random trouble of a wire.
     fn trouble(&mut self) -> Trouble {
         let way = self.one_of(&[Way::Up, Way::Down]).unwrap_or(Way::Up);
         let most = self.one_of(if way == Way::Up { &UP } else { &DOWN }).unwrap_or(1);
@@ -156,12 +156,12 @@ impl Chaos {
         Ok(())
     }
 
-    /// Signals a process, and tells which it was.
+    /// Signals a process and returns its id.
     fn hit(&mut self, victim: Victim, fault: Fault) -> Result<u32> {
         let process = self.process(victim)?;
         match (fault, self.daemon(victim)) {
             (Fault::Stop, _) => signal_pid(process, Signal::STOP)?,
-            // A worker is asked to end by its holder alone, and only when that ends itself.
+            // Only the holder asks a worker to end, and only when the holder itself ends; so a worker is killed.
             (_, None) => signal_pid(process, Signal::KILL)?,
             (Fault::Terminate, Some(daemon)) => drop(daemon.process.terminate()?),
             (_, Some(daemon)) => daemon.process.kill()?,
@@ -182,7 +182,7 @@ impl Chaos {
     fn back(&mut self, absence: &Absence) -> Result<()> {
         if let (Fault::Stop, Some(process)) = (absence.fault, absence.process) {
             let resumed = signal_pid(process, Signal::CONT);
-            // consumerd ends a worker that stands still for long.
+            // consumerd kills a worker that is stopped for long; it may be gone.
             return if absence.victim == Victim::Worker { Ok(()) } else { resumed };
         }
         match absence.victim {
@@ -206,7 +206,7 @@ impl Chaos {
         }
     }
 
-    /// The daemon itself; a worker is no daemon of its own.
+    /// The daemon of a victim; None for a worker, which belongs to consumerd.
     fn daemon(&mut self, victim: Victim) -> Option<&mut Daemon> {
         match victim {
             Victim::Leaf => Some(&mut self.chain.leaf.daemon),
@@ -216,7 +216,7 @@ impl Chaos {
         }
     }
 
-    /// A disk, if the chain has it.
+    /// The disk of a victim, if it is one and the chain has it.
     fn disk(&self, victim: Victim) -> Option<&Disk> {
         let spools = self.chain.spools.as_ref();
         match victim {
@@ -227,7 +227,7 @@ impl Chaos {
         }
     }
 
-    /// A wire of the chain, whose order is that of [`Chain::wires`].
+    /// The wire of a victim.
     fn wire(&self, victim: Victim) -> Result<&Wire> {
         let place = match victim {
             Victim::WireToLeaf => 2,

@@ -1,4 +1,4 @@
-//! A man in the middle of a Scribe connection who loses one annotation and tells nobody: what a ledger must notice.
+//! A proxy on a Scribe connection that loses one annotation without counting it: the ledger must notice that.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use blkin_thrift::frame::FrameReader;
 use blkin_thrift::scribe::{self, Method};
 use blkin_thrift::{Limits, frame::HEADER_BYTES};
 
-/// A listening cheat; its threads end with the connections that pass through it.
+/// The listening proxy; its threads end with the connections that pass through it.
 #[derive(Debug)]
 pub struct Cheat {
     address: String,
@@ -36,12 +36,12 @@ impl Cheat {
         Ok(Cheat { address, cheated })
     }
 
-    /// Where to send calls.
+    /// The address to send calls to.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether an annotation was lost yet.
+    /// Whether it has lost its annotation.
     pub fn has_cheated(&self) -> bool {
         self.cheated.load(Ordering::SeqCst)
     }
@@ -69,7 +69,7 @@ fn pass(mut client: TcpStream, upstream: &str, done: &AtomicBool) -> Result<()> 
     }
 }
 
-/// The frame with its header, and the first time with one annotation less.
+/// The frame with its header; the first suitable frame with one annotation less.
 fn lessened(frame: &[u8], done: &AtomicBool) -> Vec<u8> {
     if !done.load(Ordering::SeqCst)
         && let Some(call) = without_one_annotation(frame)

@@ -1,4 +1,4 @@
-//! How far converted times lie from the clock: `tests/c/clock.c` over the whole road, into a pipe of JSON lines.
+//! Measures how far converted times are from the clock: `tests/c/clock.c` through consumerd into a pipe of JSON lines.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,23 +15,23 @@ use serde::Deserialize;
 use crate::daemons::{Node, Setup};
 use crate::program::Program;
 
-/// What a time may lie outside of its brackets.
+/// How far a time may lie outside the two clock readings that bracket it.
 pub const SLACK_NS: i64 = 1_000;
-/// The clock was set when it moved this far against CLOCK_MONOTONIC.
+/// A clock that moved this far against CLOCK_MONOTONIC was set.
 const STEP_NS: i64 = 10_000;
-/// Rings that hold what is recorded while the machine is busy with other things for seconds.
+/// Rings large enough for everything recorded while a busy machine delays consumerd for seconds.
 const ROOMY: [(&str, &str); 1] = [("BLKIN_RING_BYTES", "16777216")];
-/// Grains of one ring, below the ring's number.
+/// Bits of a position that count grains within a ring; the bits above are the ring's number.
 const GRAIN_BITS: u32 = 40;
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accuracy {
-    /// For each sample, how many nanoseconds its time lies outside of its brackets (0: inside), in order of size.
+    /// For each sample, how many nanoseconds its time lies outside its brackets (0: inside), sorted.
     pub outside_ns: Vec<i64>,
-    /// Times that lie before that of their predecessor in the ring.
+    /// Number of times that are before their predecessor's in the ring.
     pub backwards: usize,
-    /// Rings that records came through.
+    /// Number of rings that records came from.
     pub rings: usize,
 }
 
@@ -42,12 +42,12 @@ impl Accuracy {
         within as f64 * 100.0 / self.outside_ns.len().max(1) as f64
     }
 
-    /// Times that lie outside of their brackets by more than the slack.
+    /// Number of times that lie outside their brackets by more than the slack.
     pub fn outside(&self) -> usize {
         self.outside_ns.len() - self.outside_ns.partition_point(|outside| *outside <= SLACK_NS)
     }
 
-    /// The distance that `percent` of all times keep, in nanoseconds.
+    /// The distance in nanoseconds that `percent` of all times do not exceed.
     pub fn percentile_ns(&self, percent: f64) -> i64 {
         let index = (self.outside_ns.len() as f64 * percent / 100.0).ceil() as usize;
         self.outside_ns.get(index.saturating_sub(1)).copied().unwrap_or_default()
@@ -65,8 +65,8 @@ pub fn measure(samples: usize, seconds: usize) -> Result<Accuracy> {
     Ok(accuracy)
 }
 
-/// Like [`measure`], and sets the machine's clock by `step` meanwhile: forward after a third of the time, back after
-/// another.
+/// Like [`measure`], but sets the machine's clock meanwhile: forward by `step` after a third of the time, back after
+/// another third.
 ///
 /// # Errors
 /// When something does not run, an annotation is lost, or the clock cannot be set.
@@ -104,7 +104,7 @@ fn judge(samples: usize, seconds: usize) -> Result<Accuracy> {
     let mut program = Program::start("clock", &arguments, &node.socket(), &ROOMY)?;
     let calls = program.round()?;
     let metrics = node.settled(calls)?;
-    // Or the reader would wait for what never comes.
+    // Checked before joining the reader, which would wait for ever for a lost annotation.
     let lost = metrics.sum("blkin_program_lost_total", &[]);
     ensure!(lost == 0, "{lost} of {calls} annotations found no room: the machine stood still for long");
     reader.join().map_err(|_| anyhow::anyhow!("the reader of the pipe failed"))?
@@ -125,7 +125,7 @@ fn offset_ns() -> i64 {
     std::iter::repeat_with(one).take(100).min().map_or(0, |(_, offset)| offset)
 }
 
-/// An annotation's line, as far as it matters here.
+/// The fields of an annotation's JSON line that matter here.
 #[derive(Deserialize)]
 struct Line {
     span_id: u64,
@@ -135,7 +135,7 @@ struct Line {
     value: Option<i64>,
 }
 
-/// A sample of which not everything has been read.
+/// A sample that has been read in part.
 #[derive(Clone, Copy, Default)]
 struct Sample {
     time: Option<i64>,

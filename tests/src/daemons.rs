@@ -18,19 +18,19 @@ use crate::disk::Disk;
 use crate::process::{Process, children, main_sleeps};
 use crate::wait;
 
-/// A daemon becomes ready, or an annotation arrives, within this time even on a busy machine.
+/// Time limit for a daemon to become ready, or an annotation to arrive, long enough for a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Any free port of a loopback address that nobody else in these tests has. A daemon that is started again finds its port
-/// free there, whoever took ports while it was away; and who calls it meanwhile is not given that port for his own end,
-/// which would connect him to himself.
+/// Any free port of a loopback address that no other part of these tests uses. Nothing else takes the port of a daemon there
+/// before it is started again. Nor does the kernel give that port to the client's end of a connection to it, which would
+/// connect the client to itself.
 pub fn own_address() -> String {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let (process, number) = (std::process::id(), TAKEN.fetch_add(1, Ordering::Relaxed));
     format!("127.{}.{}.{}:0", 1 + process / 256 % 254, process % 256, 1 + number % 254)
 }
 
-/// An address at which nobody listens, unless the caller does later.
+/// An address at which nothing listens, unless the caller does later.
 ///
 /// # Errors
 /// When no port is free.
@@ -38,7 +38,7 @@ pub fn unused_address() -> Result<String> {
     Ok(TcpListener::bind(own_address())?.local_addr()?.to_string())
 }
 
-/// A running daemon of ours.
+/// A running daemon of BlkKin.
 #[derive(Debug)]
 pub struct Daemon {
     /// Its process; a `blkin-consumerd` is the holder.
@@ -109,24 +109,24 @@ pub struct Setup {
     pub consumerd: Vec<String>,
     /// Further flags of the collector.
     pub collector: Vec<String>,
-    /// Whether consumerd scans for programs; it finds those of other tests as well.
+    /// Whether consumerd scans for programs; the scan also finds those of other tests.
     pub scan: bool,
-    /// Where consumerd ships to, instead of the collector.
+    /// The upstream of consumerd instead of the collector.
     pub upstream: Option<String>,
-    /// What starts consumerd: `tests/c/NAME.c`, whose arguments are a command.
+    /// NAME of the program `tests/c/NAME.c` that starts consumerd; its arguments are consumerd's command.
     pub launcher: Option<&'static str>,
-    /// The size of a disk that the collector has for itself, as `mount` has it; needs root.
+    /// Gives the collector a disk of its own, of this size as `mount` takes it; needs root.
     pub store: Option<&'static str>,
 }
 
 /// A consumerd and a collector in a folder of their own.
 #[derive(Debug)]
 pub struct Node {
-    /// The node's daemon: the first to end.
+    /// The node's consumerd, which ends first.
     pub consumerd: Option<Daemon>,
     /// The collector.
     pub collector: Daemon,
-    /// Its disk, if the setup wanted one.
+    /// The collector's disk, if the setup has one.
     pub store: Option<Disk>,
     setup: Setup,
     folder: TempDir,
@@ -136,7 +136,7 @@ impl Node {
     /// Starts both.
     ///
     /// # Errors
-    /// When one does not become ready.
+    /// When either does not become ready.
     pub fn start(setup: Setup) -> Result<Node> {
         let mut node = Node::without_consumerd(setup)?;
         node.start_consumerd()?;
@@ -154,7 +154,7 @@ impl Node {
         Ok(Node { consumerd: None, collector, store, setup, folder })
     }
 
-    /// Starts consumerd, with the collector for its upstream unless the setup says otherwise.
+    /// Starts consumerd, whose upstream is the collector unless the setup names another.
     ///
     /// # Errors
     /// When it does not become ready.
@@ -177,7 +177,7 @@ impl Node {
         Ok(())
     }
 
-    /// Lets the next consumerd ship elsewhere than to the collector.
+    /// Gives the next consumerd another upstream than the collector.
     pub fn ship_to(&mut self, upstream: &str) {
         self.setup.upstream = Some(upstream.to_owned());
     }
@@ -205,7 +205,7 @@ impl Node {
         Ok(())
     }
 
-    /// Where programs offer their rings.
+    /// The socket on which programs offer their rings.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("consumerd.sock")
     }
@@ -232,7 +232,7 @@ impl Node {
         wait::until(LIMIT, "a worker", || children(holder).first().copied())
     }
 
-    /// Waits until the worker has looked at the rings so many times more: it goes to sleep after each look.
+    /// Waits until the worker has looked at the rings `times` times more: it goes to sleep after each look.
     ///
     /// # Errors
     /// When it does not within the limit.
@@ -243,7 +243,7 @@ impl Node {
         wait::until(LIMIT, &what, || (main_sleeps(worker).ok()? >= until).then_some(()))
     }
 
-    /// Waits until the worker, who finds nothing in any ring, looks as rarely as it may: each pause is twice the one before.
+    /// Waits until the worker, with all rings empty, pauses as long as it may between two looks: each pause doubles.
     ///
     /// # Errors
     /// As [`Node::looked`].
@@ -263,7 +263,7 @@ impl Node {
     /// Waits until `attempted` annotations are known and none is on its way any more.
     ///
     /// # Errors
-    /// When that does not happen in time; the metrics are in the error.
+    /// When that does not happen in time; the error holds the metrics.
     pub fn settled(&self, attempted: i64) -> Result<Metrics> {
         let consumerd = self.consumerd()?;
         let settled = |metrics: &Metrics| {

@@ -1,4 +1,4 @@
-//! Small file systems, which can be full.
+//! Small file systems that can be filled.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 
 use crate::artifacts::run;
 
-/// One that is mounted as long as this lives; needs root.
+/// A file system that stays mounted until this is dropped; needs root.
 #[derive(Debug)]
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts one over `folder`, which is made; `size` as `mount` has it.
+    /// Mounts one over `folder`, which is created if it is missing; `size` as `mount` takes it.
     ///
     /// # Errors
     /// When it cannot be mounted.
@@ -24,10 +24,10 @@ impl Disk {
         Ok(Disk(folder.to_owned()))
     }
 
-    /// Takes all of its room, or what has become of it since the last time.
+    /// Takes all of its free room, also what has become free since the last call.
     ///
     /// # Errors
-    /// When it fails by anything else than that none is left.
+    /// When writing fails for another reason than a full disk.
     pub fn fill(&self) -> Result<()> {
         let mut ballast = OpenOptions::new().create(true).append(true).open(self.ballast())?;
         loop {
@@ -39,10 +39,10 @@ impl Disk {
         }
     }
 
-    /// Gives back what [`Disk::fill`] took.
+    /// Frees what [`Disk::fill`] took.
     ///
     /// # Errors
-    /// When it had taken nothing.
+    /// When [`Disk::fill`] was not called before.
     pub fn free(&self) -> Result<()> {
         fs::remove_file(self.ballast()).context("failed to empty a disk")
     }

@@ -8,7 +8,7 @@ use blkin_cli::http::Client;
 /// Posts a body; returns status and answer, whatever the status.
 ///
 /// # Errors
-/// When nobody answers.
+/// When there is no answer.
 pub fn post(client: &Client, path: &str, content_type: &str, body: &[u8]) -> Result<(u16, String)> {
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
     let request = agent.post(format!("{}{path}", client.base())).header("Content-Type", content_type);

@@ -2,10 +2,10 @@
 //!
 //! | module | one purpose |
 //! |---|---|
-//! | [`artifacts`] | builds daemons, library and C programs, each once a test process |
+//! | [`artifacts`] | builds daemons, library and C programs, each once in a test process |
 //! | [`wait`] | waits for an event with a limit |
 //! | [`ingest`] | posts to the collector |
-//! | [`metrics`] | what daemons tell, and whether it is what others ask for |
+//! | [`metrics`] | the daemons' metrics, and checks that others can rely on them |
 //! | [`objectstore`] | the example object store |
 //! | [`process`] | a child process that never outlives its test |
 //! | [`daemons`] | consumerd and collector on free ports, and their ledgers |
@@ -14,13 +14,13 @@
 //! | [`zipkin`] | the real Zipkin server |
 //! | [`browser`] | headless Chromium by WebDriver |
 //! | [`relays`] | relays on free ports, and their ledgers |
-//! | [`scribe`] | a Scribe server that does what a test wants |
+//! | [`scribe`] | a Scribe server that answers as a test decides |
 //! | [`chain`] | a node that ships through two relays |
-//! | [`chaos`] | kills and stops whatever there is, fills its disks and breaks its wires, in an order that a number decides |
-//! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
+//! | [`chaos`] | kills and stops daemons, fills disks and breaks wires, in an order that a seed decides |
+//! | [`cheat`] | a proxy that loses one annotation without counting it |
 //! | [`wire`] | the network between two daemons, which can have trouble |
-//! | [`disk`] | small file systems, which can be full |
-//! | [`clock`] | how far converted times lie from the clock |
+//! | [`disk`] | small file systems that can be filled |
+//! | [`clock`] | measures how far converted times are from the clock |
 
 pub mod arrival;
 pub mod artifacts;

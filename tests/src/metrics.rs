@@ -1,4 +1,4 @@
-//! What all daemons tell in `/metrics`, and whether what others ask of it is there.
+//! The `/metrics` of all daemons, and checks that the names that others use exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::artifacts::{fetched, output};
 use crate::daemons::{Node, Setup};
 use crate::relays::Relay;
 
-/// Counts in annotations and in spans of what other counters have in entries and in annotations.
+/// Counters in annotations or spans whose losses another counter already counts in entries or annotations.
 const TWINS: [&str; 3] =
     ["blkin_relay_lost_total", "blkin_relay_upstream_lost_total", "blkin_collector_spans_lost_total"];
 
@@ -31,14 +31,14 @@ pub fn of_each_daemon() -> Result<String> {
     Ok(each.into_iter().collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Words of `text` that begin so, such as the names of metrics in an expression.
+/// Words of `text` that begin with `prefix`, such as the names of metrics in an expression.
 pub fn words<'a>(text: &'a str, prefix: &str) -> BTreeSet<&'a str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|word| word.starts_with(prefix))
         .collect()
 }
 
-/// Those of which `metrics` have no sample.
+/// The names of which `metrics` has no sample.
 pub fn missing<'a>(names: BTreeSet<&'a str>, metrics: &'a str) -> Vec<&'a str> {
     let samples: BTreeSet<&str> = metrics.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
     names.difference(&samples).copied().collect()

@@ -47,7 +47,7 @@ impl ObjectStore {
         Ok(ObjectStore { socket: socket.to_owned(), _gateway: gateway, _osds: osds, folder })
     }
 
-    /// Puts `count` objects, one after the other, and returns how many traces the client says it began.
+    /// Puts `count` objects, one after the other.
     ///
     /// # Errors
     /// When a put fails.
@@ -59,7 +59,7 @@ impl ObjectStore {
     }
 }
 
-/// Builds the store once a test process and returns one of its programs.
+/// Builds the store once in a test process and returns one of its programs.
 fn program(name: &str) -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let folder = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
@@ -73,7 +73,7 @@ fn build() -> Result<PathBuf> {
     let folder = built()?.join("objectstore");
     let mut make = Command::new("make");
     make.args(["--quiet", "-C"]).arg(root().join("examples/objectstore"));
-    // Relative where it can be, for make takes a blank in a path as the end of it.
+    // A relative path where possible, because to make a blank ends a path.
     let below =
         folder.strip_prefix(root()).map_or_else(|_| folder.clone(), |path| Path::new("../..").join(path));
     make.arg(format!("BUILD={}", below.display())).arg(format!("BLKIN_LIBDIR={}", built()?.display()));

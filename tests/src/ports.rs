@@ -1,4 +1,4 @@
-//! Ports for what cannot be told to take any.
+//! Ports for servers that cannot pick a free port themselves.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use anyhow::{Context, Result};
 
-/// Below those that the system gives away by itself, to whoever asks for any and to each outgoing connection.
+/// Below the ports that the kernel picks itself for listeners on port 0 and for outgoing connections.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
-/// A port that nobody listens on at any address, and that no other test of this process is given: one that was free a
-/// moment ago may be somebody's a moment later.
+/// A port that nothing listens on at any address, and that no other test of this process gets. A port that the kernel picks
+/// could be taken again before the server binds it.
 ///
 /// # Errors
 /// When all are taken.
@@ -26,7 +26,7 @@ pub fn unused_port() -> Result<u16> {
         .context("every port is taken")
 }
 
-/// Whether nobody listens there, also where there are no such addresses.
+/// Whether nothing listens there; true also on a machine without this kind of address.
 fn is_free(address: IpAddr, port: u16) -> bool {
     !TcpListener::bind((address, port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
 }

@@ -9,12 +9,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait;
 
-/// What ends at all ends within this time after SIGTERM, even on a busy machine.
+/// Time limit for a process to end after SIGTERM, long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What nobody needs any more is killed when it has not ended within this time after SIGTERM.
+/// A dropped process that has not ended within this time after SIGTERM is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A running child; dropped, it is asked to end and then made to.
+/// A running child; when it is dropped, it gets SIGTERM, and SIGKILL if it does not end.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -49,7 +49,7 @@ impl Process {
         signal_pid(self.pid(), signal).with_context(|| format!("failed to signal {}", self.name))
     }
 
-    /// Whether it has ended, and how.
+    /// How it has ended; None if it still runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -63,7 +63,7 @@ impl Process {
         wait::until(limit, &format!("the end of {name}"), || self.ended())
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM and waits for the end.
     ///
     /// # Errors
     /// When it does not end in time.
@@ -78,10 +78,10 @@ impl Process {
         self.wait(limit)
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the end.
     ///
     /// # Errors
-    /// When the kernel cannot.
+    /// When the kernel reports one.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -106,7 +106,7 @@ pub fn signal_pid(pid: u32, signal: Signal) -> Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// How often the threads of a process went to sleep. How often they were pushed aside by others is none of their doing.
+/// How often the threads of a process went to sleep: their voluntary context switches, without preemptions.
 ///
 /// # Errors
 /// When there is no such process.
@@ -115,7 +115,7 @@ pub fn sleeps(pid: u32) -> Result<u64> {
     tasks.map(|task| sleeps_of(&task?.path())).sum()
 }
 
-/// How often its first thread did.
+/// How often the first thread of a process went to sleep.
 ///
 /// # Errors
 /// When there is no such process.

@@ -1,7 +1,7 @@
 //! Test programs, most of them in C; those that write count their own calls.
 //!
-//! They speak a small protocol: `ready` once initialised, then each line on the standard input starts a round, whose
-//! end is told as `wrote CALLS`; they exit at the end of the input.
+//! They print `ready` once initialised. Then each line on standard input starts a round, at whose end they print
+//! `wrote CALLS`. They exit at the end of the input.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -24,7 +24,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `tests/c/NAME.c` with its socket and waits until it is ready.
+    /// Starts `tests/c/NAME.c`, which offers its rings to `socket`, and waits until it is ready.
     ///
     /// # Errors
     /// When it does not compile, start or become ready.
@@ -37,7 +37,7 @@ impl Program {
         Program::of(name, Command::new(c_program(name)?).args(arguments), socket, environment)
     }
 
-    /// As [`Program::start`], with a file for what it says on its standard error.
+    /// As [`Program::start`], with a file for its standard error.
     ///
     /// # Errors
     /// As [`Program::start`].
@@ -52,7 +52,7 @@ impl Program {
         Program::of(name, command.args(arguments).stderr(File::create(errors)?), socket, environment)
     }
 
-    /// Starts an example of consumerd's, a Rust program, with its socket and waits until it is ready.
+    /// Starts one of consumerd's examples, a Rust program, in the same way.
     ///
     /// # Errors
     /// When it does not start or become ready.
@@ -90,7 +90,7 @@ impl Program {
         Ok(count.parse()?)
     }
 
-    /// One round.
+    /// Runs one round and returns its calls.
     ///
     /// # Errors
     /// When the program fails.
@@ -99,7 +99,7 @@ impl Program {
         self.finish()
     }
 
-    /// Lets the program end.
+    /// Closes the program's input and waits for its end.
     ///
     /// # Errors
     /// When it does not end in time.

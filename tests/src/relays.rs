@@ -1,4 +1,4 @@
-//! Relays on free ports, in trees, and what their ledgers and upstreams say.
+//! Relays on free ports, and their metrics, ledgers and upstreams.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::wait;
 pub struct Relay {
     /// Its process.
     pub daemon: Daemon,
-    /// Where it takes Scribe.
+    /// Its Scribe address.
     pub scribe: String,
     http: String,
     name: String,
@@ -40,7 +40,7 @@ impl Relay {
         Ok(Relay { daemon, scribe, http, name: name.to_owned(), folder: folder.to_owned(), flags: all })
     }
 
-    /// Where the relay of that name has its spool.
+    /// The spool folder of the relay of that name.
     pub fn spool(folder: &Path, name: &str) -> PathBuf {
         folder.join(format!("{name}-spool"))
     }
@@ -54,7 +54,7 @@ impl Relay {
         Ok(())
     }
 
-    /// What it sends to.
+    /// Its upstreams.
     pub fn upstreams(&self) -> Vec<&str> {
         self.flags[1].split(',').collect()
     }
@@ -72,7 +72,7 @@ impl Relay {
         self.daemon.metrics()
     }
 
-    /// One figure, summed over its labels.
+    /// One metric, summed over the series with these labels.
     ///
     /// # Errors
     /// When it does not answer.
@@ -88,7 +88,7 @@ impl Relay {
         Ok(Ledger::of_relay(&self.http, &self.metrics()?))
     }
 
-    /// Waits until so many entries were accepted and none is spooled for any of these upstreams.
+    /// Waits until it has accepted `accepted` entries and holds none for any of these upstreams.
     ///
     /// # Errors
     /// When that does not happen in time.

@@ -1,4 +1,4 @@
-//! A Scribe server that does what a test wants, and keeps what it has accepted.
+//! A Scribe server that answers as a test decides, and keeps what it has accepted.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,14 +12,14 @@ use blkin_thrift::scribe::{
 };
 use blkin_thrift::{Limits, Span};
 
-/// What it does with one call.
+/// How it answers one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Keeps the entries.
+    /// Keeps the entries and answers OK.
     Ok,
-    /// Keeps nothing.
+    /// Keeps nothing and answers TRY_LATER.
     TryLater,
-    /// Answers an exception.
+    /// Answers with an exception.
     Exception,
 }
 
@@ -61,7 +61,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where to send calls.
+    /// The address to send calls to.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -71,7 +71,7 @@ impl Server {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Those that are spans, as spans.
+    /// The accepted messages that are spans, decoded.
     pub fn spans(&self) -> Vec<Span> {
         let limits = Limits::default();
         self.messages().iter().filter_map(|message| decode_message(message, &limits).ok()).collect()

@@ -1,21 +1,21 @@
-//! The check: what a program counted, what the daemons count, and what the store holds must agree.
+//! Checks that the program's own count, the daemons' counters and the content of the store agree.
 
 use anyhow::{Context, Result, ensure};
 
 use crate::daemons::Node;
 
-/// Annotations, each figure from the counter of whoever handled them.
+/// Numbers of annotations, each from the counter of the process that handled them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sums {
     /// Calls that programs counted in their rings.
     pub attempted: i64,
-    /// Lost by any cause on the way to the Scribe sink's acknowledgement.
+    /// Lost for any cause before the Scribe sink got an acknowledgement.
     pub lost: i64,
     /// Acknowledged to the Scribe sink.
     pub acked: i64,
     /// Stored by the collector.
     pub stored: i64,
-    /// Found by reading the collector's whole store: no counter had a part in it.
+    /// Found by reading the collector's whole store, independently of any counter.
     pub in_store: i64,
 }
 
@@ -42,7 +42,7 @@ fn read(node: &Node) -> Result<Sums> {
     })
 }
 
-/// Checks every equation of the ledger, and those between processes, once all of `calls` has settled.
+/// Waits until all of `calls` have settled; then checks every equation of the ledger, and those between processes.
 ///
 /// # Errors
 /// When one does not hold.
@@ -58,7 +58,7 @@ pub fn check(node: &Node, calls: i64) -> Result<Sums> {
     Ok(sums)
 }
 
-/// As [`check`], and nothing was lost.
+/// As [`check`], and checks that nothing was lost.
 ///
 /// # Errors
 /// When an equation does not hold, or something was lost.

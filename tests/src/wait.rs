@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Between two looks.
+/// The pause between two looks.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Looks until `look` finds something.
+/// Calls `look` until it finds something.
 ///
 /// # Errors
-/// When nothing was found within `limit`; `what` says what was waited for.
+/// When nothing was found within `limit`; the error says that `what` was waited for.
 pub fn until<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {

@@ -10,11 +10,11 @@ use rustix::net::{Shutdown as Ends, listen, shutdown, sockopt};
 
 use crate::daemons::unused_address;
 
-/// What may wait in the kernel before a sender is not let write any more.
+/// The kernel's receive buffer: little may wait there before a sender blocks.
 const BUFFER_BYTES: usize = 4 << 10;
-/// What is read at a time; little enough that a slow wire that is well again is not slow for long.
+/// The most that is read at a time: little, so that a healed wire soon stops being slow.
 const READ_BYTES: usize = 2 << 10;
-/// A slow wire takes so many bytes, one after the other, without a pause.
+/// The bytes that a slow wire passes on, one at a time, between two pauses.
 const SLOW_BYTES: usize = 128;
 const SLOW_PAUSE: Duration = Duration::from_millis(1);
 const BACKLOG: i32 = 128;
@@ -22,26 +22,26 @@ const BACKLOG: i32 = 128;
 /// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Of calls.
+    /// The direction of calls.
     Up,
-    /// Of answers.
+    /// The direction of answers.
     Down,
 }
 
-/// What a wire may have.
+/// The faults of a wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// All connections end at once; new ones are well.
+    /// All connections end at once; new ones work.
     Cut,
-    /// One direction of all connections ends at once, the other goes on; new ones are well.
+    /// One direction of all connections ends at once, the other goes on; new connections work.
     CutHalf(Way),
-    /// Each connection ends after so many more bytes in one direction.
+    /// Each connection ends after this many more bytes in one direction.
     CutAfter(Way, usize),
-    /// Connections are taken, and nothing that is sent this way arrives.
+    /// Connections are accepted, but nothing sent in this direction arrives.
     SilentOneWay(Way),
-    /// As that, both ways.
+    /// Connections are accepted, but nothing arrives in either direction.
     Silent,
-    /// Bytes come one by one.
+    /// Bytes arrive one by one, with pauses.
     Slow,
     /// All connections end at once, and new ones are refused.
     Away,
@@ -71,7 +71,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     trouble: Option<Trouble>,
-    /// Of the trouble: how many there were.
+    /// How many troubles there have been: the number of the current one.
     number: u64,
     lines: Vec<Weak<Line>>,
 }
@@ -81,12 +81,12 @@ struct State {
 struct Line([TcpStream; 2]);
 
 impl Wire {
-    /// Passes on to `upstream` whatever comes.
+    /// Starts a wire that passes everything on to `upstream`.
     ///
     /// # Errors
     /// When it cannot listen.
     pub fn start(upstream: &str) -> Result<Wire> {
-        // A port that was asked for by its number stays ours while nobody is listened to.
+        // Binding to a fixed port number keeps the port ours while the listener is shut down.
         let address = unused_address()?;
         let listener = TcpListener::bind(&address)?;
         sockopt::set_socket_recv_buffer_size(&listener, BUFFER_BYTES)?;
@@ -97,12 +97,12 @@ impl Wire {
         Ok(Wire { address, inner })
     }
 
-    /// Where to call the upstream.
+    /// The address of the wire, to use instead of the upstream's.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Has trouble from now on, instead of what it had.
+    /// Gives the wire this trouble, in place of any that it had.
     ///
     /// # Errors
     /// When it cannot refuse connections.
@@ -123,7 +123,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Is well again; what was held back arrives.
+    /// Ends the trouble; what was held back arrives.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -143,7 +143,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while `is_so` of the trouble.
+    /// Waits while the wire has a trouble for which `is_so` is true.
     fn wait_while(&self, is_so: impl Fn(Trouble) -> bool) -> MutexGuard<'_, State> {
         let waited = self.changed.wait_while(self.lock(), |state| state.trouble.is_some_and(&is_so));
         waited.unwrap_or_else(PoisonError::into_inner)
@@ -161,7 +161,7 @@ impl Inner {
         }
     }
 
-    /// Connects a client with the upstream; if that is not there, the client's connection ends.
+    /// Connects a client with the upstream; if that fails, the client's connection ends.
     fn connect(self: Arc<Self>, client: TcpStream) -> io::Result<()> {
         let server = TcpStream::connect(&self.upstream)?;
         client.set_nodelay(true)?;
@@ -183,10 +183,10 @@ impl Inner {
         }
     }
 
-    /// Passes on one direction to its end.
+    /// Passes on one direction until the sender ends it.
     ///
     /// # Errors
-    /// When the connection is over, or is to be.
+    /// When the connection has failed, or its trouble is to cut it.
     fn pass_all(&self, (mut from, mut to): (&TcpStream, &TcpStream), way: Way) -> io::Result<()> {
         let (mut bytes, mut seen, mut left) = ([0; READ_BYTES], 0, usize::MAX);
         loop {
@@ -214,7 +214,7 @@ impl Inner {
 }
 
 impl Line {
-    /// From where to where.
+    /// The sender's and the receiver's end of a direction.
     fn ends(&self, way: Way) -> (&TcpStream, &TcpStream) {
         let [client, server] = &self.0;
         match way {
@@ -223,7 +223,7 @@ impl Line {
         }
     }
 
-    /// Ends one direction, as its sender might.
+    /// Ends one direction, as if its sender had.
     fn end(&self, way: Way) {
         let _ended_before = self.ends(way).1.shutdown(Shutdown::Write);
     }
@@ -235,7 +235,7 @@ impl Line {
     }
 }
 
-/// How many bytes a connection may still pass on.
+/// How many bytes a connection may still pass on in this direction.
 fn allowed(trouble: Option<Trouble>, way: Way) -> usize {
     match trouble {
         Some(Trouble::CutAfter(cut, bytes)) if cut == way => bytes,

@@ -13,7 +13,7 @@ use crate::ports::unused_port;
 use crate::process::Process;
 use crate::wait;
 
-/// A JVM on two busy cores takes its time.
+/// Long, because a JVM starts slowly on two busy cores.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// A Zipkin server with memory storage and Scribe.
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 pub struct Zipkin {
     /// Its query API.
     pub http: Client,
-    /// Where it takes Scribe.
+    /// Its Scribe address.
     pub scribe: String,
     _process: Process,
     folder: TempDir,

@@ -1,4 +1,4 @@
-/* Records an annotation each millisecond, until it is killed. */
+/* Records an annotation every millisecond, until it is killed. */
 #include <unistd.h>
 #include <zipkin_c.h>
 

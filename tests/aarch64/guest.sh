@@ -1,6 +1,6 @@
 #!/bin/sh
-# The first process of the emulated machine (run.sh). For each thing that is looked at it writes a line "ok CHECK" or "FAILED CHECK",
-# and how many they were. What is not in /bin is a command of busybox.
+# The first process of the emulated machine (run.sh). For each check it writes a line "ok CHECK" or "FAILED CHECK", and at the end
+# the number of checks. Commands that run.sh does not put into /bin are busybox's.
 /bin/busybox --install -s /bin
 export PATH=/bin LD_LIBRARY_PATH=/lib BLKIN_RELAY_URL=http://127.0.0.1:9413
 
@@ -25,7 +25,7 @@ check() {
     fi
 }
 
-# until_true COMMAND...: as often as it takes.
+# until_true COMMAND...: repeats it until it succeeds, for about a minute.
 until_true() {
     for _ in $(seq 240); do
         "$@" >/tmp/tried 2>&1 && return
@@ -35,7 +35,7 @@ until_true() {
     return 1
 }
 
-# recorded PROGRAM...: the rings hold what it says that it recorded.
+# recorded PROGRAM...: the rings hold what the program reports to have recorded.
 recorded() {
     : >/tmp/expect && : >/tmp/expect.count
     EXPECT=/tmp/expect timeout 100 tap /tmp/records /tmp/counters -- "$@" && cat /tmp/counters || return 1
@@ -55,7 +55,7 @@ check "a reader beside a full ring is woken" test-full is_woken
 check "forked children begin as their parent is set" test-inherited
 check "the interface of Rust" test-rust_api
 
-# start DAEMON ARGUMENT...: in the background, until it is ready; its process id stays in a variable of its name.
+# start DAEMON ARGUMENT...: starts it in the background and waits until it is ready; a variable of its name holds its process id.
 start() {
     daemon=$1
     shift
@@ -65,7 +65,7 @@ start() {
     until_true test -e "/run/$daemon.ready" || { cat "/tmp/$daemon.log"; return 1; }
 }
 
-# ends DAEMON: by SIGTERM, with 0.
+# ends DAEMON: it ends with status 0 after SIGTERM.
 ends() {
     eval "process=\$$1"
     kill "$process" && wait "$process" || { cat "/tmp/$1.log"; return 1; }
@@ -73,7 +73,7 @@ ends() {
 
 start_relay() { start relay --upstreams 127.0.0.1:9410 --spool-dir /var/lib/relay; }
 
-# shown PROGRAM...: the trace is drawn whose command it prints, with what the quickstart records in it.
+# shown PROGRAM...: the command that the program prints draws its trace, with the annotation of the quickstart.
 shown() { command=$("$@") && until_true is_drawn $command; }
 
 is_drawn() { "$@" | grep bytes | grep -q 4096; }
@@ -83,12 +83,12 @@ is_recovered() {
         blkin recover /tmp/recorder.saved | grep bytes | grep -q 4096
 }
 
-# What the program that goes on has attempted so far, as consumerd knows it.
+# The annotations that goes_on has attempted so far, by consumerd's metrics.
 attempted() { wget -qO- http://127.0.0.1:9412/metrics | sed -n 's/^blkin_program_attempted_total{process="goes_on:.*} //p'; }
 
 has_attempted_more() { now=$(attempted) && [ "${now:-0}" -gt "$1" ]; }
 
-# A call that had begun when it was set may still be counted a moment later.
+# A call that had begun before `blkin set` may still be counted a moment later.
 is_set_off_and_on() {
     until_true has_attempted_more 100 && blkin set --all --off && sleep 0.2 && before=$(attempted) && sleep 0.5 &&
         [ "$(attempted)" = "$before" ] && blkin set --reset && until_true has_attempted_more "$before"
@@ -102,7 +102,7 @@ can_be_set() {
     return $outcome
 }
 
-# Where the kernel has its command, which ends each word with a 0.
+# The worker's process id, found by its command line; words there end with a 0 byte.
 worker() { grep -l '^blkin-consumerd.worker' /proc/[0-9]*/cmdline | tr -dc 0-9; }
 
 has_another_worker() { [ -n "$(worker)" ] && [ "$(worker)" != "$1" ]; }

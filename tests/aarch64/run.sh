@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The whole road on a machine for aarch64 that is emulated from its first instruction on: traced programs, daemons and commands,
-# built by Debian's cross compiler, on Debian's kernel.
-#   tests/aarch64/run.sh [-v] [VMLINUZ BUSYBOX]     another kernel, with pages of 16 KiB for example; the last line counts
-# guest.sh says what is looked at there. Needs CARGO_TARGET_*_LINKER, see scripts/test.
+# Runs traced programs, daemons and commands, built with Debian's cross compiler, on an emulated aarch64 machine with Debian's
+# kernel.
+#   tests/aarch64/run.sh [-v] [VMLINUZ BUSYBOX]     another kernel, with 16 KiB pages for example; the last line has the counts
+# guest.sh holds the checks. Needs CARGO_TARGET_*_LINKER, see scripts/test.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . scripts/lib/packages.sh
@@ -14,7 +14,7 @@ here=$PWD/blkin-lib/tests/c
 triple=aarch64-linux-gnu
 export CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu
 
-# What of the Rust tests qemu-user cannot run: see scripts/test.
+# The Rust tests that qemu-user cannot run: see scripts/test.
 tests_of_rust() {
     cargo test --locked --quiet --no-run --message-format=json -p blkin-ringbuf --lib --test full --test inherited -p blkin \
         --test rust_api |
@@ -27,7 +27,7 @@ for line in sys.stdin:
 }
 
 root=$work/root
-# build_root: everything that the machine has.
+# build_root: builds the machine's files.
 build_root() {
     local so name executable
     mkdir -p "$root"/{bin,dev,etc,lib,proc,run,sys,tmp,var}
@@ -54,14 +54,14 @@ boot() {
         -initrd "$work/initrd" -append "console=ttyAMA0 quiet panic=-1" 2>&1 | tr -d '\r' >"$work/console"
 }
 
-# told CHECK: what the machine said of it.
+# told CHECK: succeeds if the machine reported it as ok; otherwise prints what the machine reported.
 told() {
     grep -qxF "ok $1" "$work/console" && return
     awk -v check="FAILED $1" '/^[^ ]/ { is_of_it = $0 == check } is_of_it' "$work/console"
     return 1
 }
 
-# came_to_its_end: each of its checks has an answer.
+# came_to_its_end: the machine reported a result for each of its checks.
 came_to_its_end() {
     tail -25 "$work/console"
     [ "$(grep -cE '^(ok|FAILED) ' "$work/console")" = "$(sed -n 's/^\([0-9]*\) checks$/\1/p' "$work/console")" ]

@@ -1,11 +1,11 @@
 /*
- * Records events between two readings of CLOCK_REALTIME, which travel with them as integers.
+ * Records events, each between two readings of CLOCK_REALTIME, which are recorded with it as integers.
  *
  *   clock SAMPLES SECONDS
  *
  * Two threads share the samples and spread them over the time in bursts of 1 to 1,000. Each sample is a span of three
- * annotations: the event "sample" and the keys "before" and "after", in nanoseconds. Says "ready"; a line on stdin starts
- * it, "wrote CALLS" is the answer.
+ * annotations: the event "sample" and the keys "before" and "after", in nanoseconds. Prints "ready"; a line on stdin starts
+ * the run, and it prints "wrote CALLS" at the end.
  */
 #define _GNU_SOURCE
 #include <blkin/zipkin_c.h>

@@ -1,6 +1,6 @@
 /*
- * Begins a request each half millisecond, on one CPU, and records at several levels what number it has. Says "ready",
- * begins with the first line on stdin, and ends at the end of stdin.
+ * Begins a request every half millisecond, on one CPU, and records its number and events at several levels. Prints "ready",
+ * begins at the first line on stdin, and ends at the end of stdin.
  */
 #define _GNU_SOURCE
 #include <blkin/zipkin_c.h>
@@ -40,7 +40,7 @@ int main(void)
 	cpu_set_t one;
 	char line[16];
 
-	/* One ring, and with it one count of requests: of a rate of N, exactly each Nth is traced. */
+	/* One CPU means one ring and one count of requests, so that a rate of N traces exactly every Nth. */
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
 	if (sched_setaffinity(0, sizeof(one), &one) || blkin_init())

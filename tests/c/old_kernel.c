@@ -1,5 +1,5 @@
 /*
- * Runs a command as on a kernel from before Linux 5.16, which does not know futex_waitv:
+ * Runs a command as on a kernel before Linux 5.16, without futex_waitv:
  *
  *   old_kernel COMMAND [ARGUMENT]...
  */

@@ -1,8 +1,8 @@
 /*
- * Records, in each of a thousand traces, four events in a row at two endpoints. Their names stand in the alphabet in the
- * other order, and many of them lie within one microsecond.
+ * Records, in each of a thousand traces, four events in a row at two endpoints. Their names are in another order than the
+ * alphabet's, and many are recorded within one microsecond.
  *
- * Says "ready"; each line on stdin is a round, answered by "wrote CALLS"; ends at the end of stdin.
+ * Prints "ready"; each line on stdin starts a round, at whose end it prints "wrote CALLS"; ends at the end of stdin.
  */
 #include <blkin/zipkin_c.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
  *   sampler --threads T --roots K      each of T threads starts K/T roots
  *   sampler --forks F                  F children, one after the other, start one root each
  *
- * Each root, sampled or not, is given two annotations; "wrote CALLS" counts those on sampled roots only, so the
- * sampled roots are half of it.
+ * Each root, sampled or not, gets two annotations; "wrote CALLS" counts only those on sampled roots, so the number of
+ * sampled roots is half of CALLS.
  */
 #include <blkin/zipkin_c.h>
 #include <pthread.h>

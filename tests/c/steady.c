@@ -1,8 +1,8 @@
 /*
- * Records 10^6 annotations in the steady state and says how many allocations that made. The harness counts the system
- * calls between the two marks on stderr, by strace. Pinned to one CPU, so that no new slot comes into use on the way,
- * and begun when the harness says on stdin that consumerd is attached: until then a full ring makes it offer itself. It
- * records without a pause until then, so that consumerd is awake.
+ * Records 10^6 annotations in the steady state and prints how many allocations that made. The harness counts the system
+ * calls between the two marks on stderr with strace. The program is pinned to one CPU, so that it uses no new slot on the
+ * way. It begins when the harness says on stdin that consumerd is attached, because before that a full ring makes it offer
+ * itself. Until then it records without a pause, so that consumerd is awake.
  */
 #define _GNU_SOURCE
 #include <blkin/zipkin_c.h>
@@ -13,7 +13,7 @@
 
 #define RECORDS 1000000
 
-/* glibc's own allocator, behind the interposed one. */
+/* glibc's own allocator, which the interposed one below calls. */
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);

@@ -1,13 +1,13 @@
 /*
- * Writes annotations in a chosen shape and counts its own calls of record.
+ * Writes annotations in a chosen pattern and counts its own recording calls.
  *
  *   writer [--threads T] [--forks F] [--traces N] [--pace-us P] [--hop 1] [--close-all 1] [--service NAME]
  *
- * Every round, each of T threads of this process and of F forked children starts N traces of 8 annotations: client and
- * server halves' events, the same key twice, the same event twice in a row. With --pace-us each trace is followed by
- * a pause; with --hop a thread goes to another CPU between the key's two values, where the next trace begins; with
- * --close-all the first round is followed by closing every descriptor but the standard ones. Says "ready"; each line on
- * stdin is a round, answered by "wrote CALLS"; ends at the end of stdin.
+ * In every round, each of T threads of this process and of F forked children starts N traces of 8 annotations: the events
+ * of a call's client and server, the same key twice, the same event twice in a row. With --pace-us each trace is followed
+ * by a pause; with --hop a thread moves to another CPU between the key's two values, and begins the next trace there; with
+ * --close-all it closes every descriptor but the standard ones after the first round. Prints "ready"; each line on stdin
+ * starts a round, at whose end it prints "wrote CALLS"; ends at the end of stdin.
  */
 #define _GNU_SOURCE
 #include <blkin/zipkin_c.h>
@@ -24,7 +24,7 @@
 static long threads = 1, forks, traces = 100, pace_us, hop, close_all;
 static const char *service = "writer";
 static struct blkin_endpoint endpoint;
-/* Shared with forked children: every writer adds what it called. */
+/* Shared with forked children: every writer adds its calls. */
 static long *calls;
 
 static void called(long times)
@@ -40,7 +40,7 @@ static void pause_us(long us)
 		nanosleep(&pause, NULL);
 }
 
-/* To the next CPU that the process may run on, round and round; to none if there is only one. */
+/* Moves the thread to the next CPU that the process may use, in a circle; does nothing if there is only one. */
 static void go_to_another_cpu(void)
 {
 	static cpu_set_t allowed;
@@ -106,8 +106,8 @@ static void one_round(int closing)
 	for (long i = 0; i < forks; i++) {
 		if (fork() == 0) {
 			/*
-			 * Makes the child's rings before there are threads: otherwise the first call makes
-			 * them, and calls of other threads meanwhile are lost by the cause "starting".
+			 * Makes the child's rings before it has threads: otherwise the first call makes them,
+			 * and other threads' calls meanwhile are lost for the cause "starting".
 			 */
 			blkin_init();
 			write_by_threads();
@@ -121,7 +121,7 @@ static void one_round(int closing)
 		if (wait(&status) < 0 || status != 0)
 			abort();
 	}
-	/* As a daemonising program does. */
+	/* As a program does that becomes a daemon. */
 	for (int fd = 3; closing && fd < 1024; fd++)
 		close(fd);
 	printf("wrote %ld\n", *calls);

@@ -95,7 +95,7 @@ def call(out, name, entries):
 
 
 def answer(incoming):
-    """The i32 of the reply, or the type of the exception."""
+    """The i32 in the reply, or the type of the exception."""
     _, kind, sequence = incoming.readMessageBegin()
     assert sequence == 7, sequence
     if kind == TMessageType.EXCEPTION:

@@ -1,4 +1,4 @@
-# Sourced by what run.sh runs inside its container: writes what is found into the file "result" beside it.
+# Sourced by the scripts that run.sh runs inside its container: writes the results to the file "result" in the same folder.
 
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
@@ -18,7 +18,7 @@ check() {
     fi
 }
 
-# until_true COMMAND...: waits for what happens by itself, at most 20 seconds.
+# until_true COMMAND...: repeats it until it succeeds, for at most 20 seconds.
 until_true() {
     local due=$((SECONDS + 20))
     until "$@"; do
@@ -32,7 +32,7 @@ property() { systemctl show --value -p "$2" "$1"; }
 said() { journalctl -q -o cat -u "$1" | grep -q "$2"; }
 healthy() { blkin doctor; }
 
-# shown [COMMAND...]: the quickstart's request, run by COMMAND, can be looked at.
+# shown [COMMAND...]: runs the quickstart, with COMMAND if there is one; its trace can then be shown.
 shown() {
     local id
     id=$("$@" ./quickstart | awk '{ print $3 }') && until_true blkin trace "$id"

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# What run.sh checks inside its container after scripts/install.
+# The checks that run.sh runs inside its container after scripts/install.
 . "$(dirname "$0")/checks.sh"
 
-# The commands of the README.
+# The commands from the README.
 check "sysusers and tmpfiles make the user and its folder" bash -ec '
     systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload
     [ "$(stat -c %U:%a /run/blkin)" = blkin:755 ]'
 
-# It starts before consumerd and says nothing any more: only who looks for it finds it.
+# The program starts before consumerd and never offers itself again, so only consumerd's scan can find it.
 check "a program of another user records while there is no consumerd" bash -ec '
     install -d -o nobody /run/waits
     systemd-run --quiet --uid=nobody --unit=waits /srv/blkin-test/waits /run/waits'
 check "it has recorded" until_true test -e /run/waits/recorded
 
-# Started means that it serves: nothing here waits for that.
+# `systemctl enable --now` returns when the daemon serves, so nothing here waits for that.
 check "consumerd starts" systemctl enable --now blkin-consumerd
 check "it may look for programs of others, and finds that one" said blkin-consumerd 'found a live program.*comm="waits"'
 check "collector starts" systemctl enable --now blkin-collector
@@ -22,7 +22,7 @@ check "what that program recorded is shown" until_true bash -ec 'blkin traces --
 
 check "a request is shown" shown
 check "and one of a user without any right" shown setpriv --reuid=nobody --regid=nogroup --clear-groups
-# As docs/deploy.md says of programs whose units take away what they can.
+# A hardened unit, with the settings that docs/deploy.md names for traced programs.
 hardened() {
     local property
     {
@@ -38,7 +38,7 @@ hardened() {
 }
 check "and one of a unit from which everything else is taken" shown hardened
 
-# is_killed main|all: of consumerd's two processes, and systemd starts it again.
+# is_killed main|all: kills consumerd's main process, or both; systemd then starts it again.
 is_killed() {
     local before
     before=$(property blkin-consumerd MainPID)
@@ -50,7 +50,7 @@ check "a consumerd that is killed is started again" is_killed main
 check "and takes requests" shown
 check "the ledger holds" until_true healthy
 
-# What nobody takes outlives the whole daemon.
+# What no upstream takes survives an end of all of consumerd.
 kept() { [ "$(property blkin-consumerd NFileDescriptorStore)" = "$1" ]; }
 check "systemd keeps the memory with what is not shipped, and the program that runs" until_true kept 3
 check "the collector is away" systemctl stop blkin-collector
@@ -75,7 +75,7 @@ check "the program that has ended is kept no longer" until_true kept 3
 
 check "a reload reaches the collector" bash -ec 'systemctl reload blkin-collector; systemctl is-active blkin-collector'
 check "which says so" until_true said blkin-collector "read the configuration again"
-# refuses_to_reload NAME: what its file says is wrong, and it goes on without having been told of it.
+# refuses_to_reload NAME: with an error in its file, the reload fails before the daemon gets a signal, and the daemon goes on.
 refuses_to_reload() {
     local before unit=blkin-$1 file=/etc/blkin/$1.toml
     before=$(property "$unit" MainPID)
@@ -104,7 +104,7 @@ check "consumerd is sent there" bash -ec '
     systemctl restart blkin-consumerd'
 check "a request comes through the relay" shown
 check "its spool lies in the folder of its state" bash -c 'ls /var/lib/blkin/relay | grep -q .'
-# What listens on the network has the user who may set all programs and read their rings.
+# Daemons that listen on the network run as the user who may change all programs' settings and read their rings.
 sees_no_control() { ! nsenter --target "$(property "$1" MainPID)" --mount test -e /run/blkin/control.sock; }
 check "consumerd's control socket is there" test -S /run/blkin/control.sock
 for unit in blkin-relay blkin-collector; do
@@ -121,7 +121,7 @@ for unit in blkin-consumerd blkin-relay blkin-collector; do
 done
 check "of a unit that is stopped nothing is kept" kept 0
 
-# The address of one is the other's.
+# Gives the collector the relay's address.
 config=/etc/blkin/collector.toml
 start_in_vain() {
     sed -i 's/^scribe_listen = .*/scribe_listen = "127.0.0.1:1463"/' $config
@@ -134,7 +134,7 @@ check "it is started again, more often than systemd would by itself" until_true 
 check "relay stops" systemctl stop blkin-relay
 check "the collector runs once the address is free" until_true state_is blkin-collector active
 
-# Where docs/deploy.md has it keep its data elsewhere.
+# Moves the data to another folder, as docs/deploy.md describes.
 keep_elsewhere() {
     install -d -o blkin -g blkin /srv/spans /etc/systemd/system/blkin-collector.service.d
     printf '[Service]\nReadWritePaths=/srv/spans\n' >/etc/systemd/system/blkin-collector.service.d/override.conf

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# What run.sh checks inside its container with the packages that scripts/package made.
+# The checks that run.sh runs inside its container with the packages that scripts/package made.
 . "$(dirname "$0")/checks.sh"
 
 install_packages() { dpkg -i ./*.deb; }
 
-# As where an image is made: a folder without /proc, in which no systemd runs. Its files are this container's.
+# As when an image is built: a folder without /proc and without a running systemd. It holds this container's files.
 image=$PWD/image
 in_image() { mount --bind / "$image" && cp ./*.deb /var/tmp/ && chroot "$image" sh -ec 'dpkg -i /var/tmp/*.deb'; }
 mkdir image
 check "the packages are installed into an image" in_image
 check "wholly" bash -c '[ "$(dpkg-query -W -f "\${db:Status-Status}" blkin)" = installed ] && getent passwd blkin'
 check "daemons are enabled there" chroot "$image" systemctl enable blkin-collector blkin-consumerd
-# And spans on a disk of their own.
+# Purges the packages while the spans are on a disk of their own.
 purge_mounted() {
     mkdir -p "$image/var/lib/blkin" && mount -t tmpfs tmpfs "$image/var/lib/blkin" && touch "$image/var/lib/blkin/spans" &&
         chroot "$image" dpkg -P blkin libblkin-dev libblkin0
@@ -31,7 +31,7 @@ nothing_runs() {
     for name in consumerd relay collector; do state_is blkin-$name inactive || return 1; done
 }
 check "no daemon runs that nobody asked for" nothing_runs
-# What systemd does by itself at the first boot of a machine without /etc/machine-id.
+# systemd applies presets at the first boot of a machine without /etc/machine-id.
 preset_enables_none() {
     local name
     systemctl preset blkin-consumerd blkin-relay blkin-collector || return 1
@@ -50,7 +50,7 @@ check "dpkg knows of daemons, library and headers" bash -c '
 
 echo "# mine" >>/etc/blkin/collector.toml
 collector=$(property blkin-collector MainPID) consumerd=$(property blkin-consumerd MainPID)
-# The administrator's word on what packages may start and stop (/usr/share/doc/init-system-helpers/README.policy-rc.d.gz).
+# The administrator's policy on which services packages may start and stop (README.policy-rc.d.gz of init-system-helpers).
 policy() { printf '#!/bin/sh\nexit %s\n' "$1" >/usr/sbin/policy-rc.d && chmod 0755 /usr/sbin/policy-rc.d; }
 runs_on() { state_is "$1" active && [ "$(property "$1" MainPID)" = "$2" ]; }
 check "packages may restart nothing" policy 101
@@ -67,7 +67,7 @@ check "the administrator's configuration stays" grep -q '^# mine$' /etc/blkin/co
 check "a request is shown after it" shown
 check "the ledger holds" until_true healthy
 
-# As in a folder into which /run is mounted: systemd seems to run.
+# As in a folder with /run mounted into it: systemd seems to run, but does not answer.
 unanswered() { unshare --mount bash -ec 'mount -t tmpfs tmpfs /run/systemd && mkdir /run/systemd/system && "$@"' _ "$@"; }
 check "an upgrade is installed where systemd does not answer" unanswered dpkg -i ./blkin_*.deb
 check "the daemons are removed there" unanswered dpkg -r blkin
@@ -78,7 +78,7 @@ check "the daemons are removed" dpkg -r blkin
 check "none runs any more" nothing_runs
 check "configuration and spans stay" test -e /etc/blkin/collector.toml -a -d /var/lib/blkin
 check "a program runs without them" ./quickstart
-# As where they were moved to a larger disk.
+# As on a machine whose administrator moved the spans to a larger disk.
 purge_says_what_it_keeps() {
     mv /var/lib/blkin spans && ln -s "$PWD/spans" /var/lib/blkin &&
         /var/lib/dpkg/info/blkin.postrm purge 2>&1 | grep "in $PWD/spans," && [ ! -L /var/lib/blkin ] && mv spans /var/lib/blkin

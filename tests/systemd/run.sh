@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Boots systemd in a container over this machine's own files, none of which change, twice. With what scripts/install lays
-# down it runs the checks of installed.sh: what README and docs/deploy.md tell an operator to type, under the units as they are
-# installed. With what scripts/package makes, those of packages.sh: Debian's packages are installed, upgraded, removed.
+# Boots systemd twice in a container over this machine's own files, which it does not change. First it installs with
+# scripts/install and runs installed.sh: the commands that README and docs/deploy.md give to operators, under the installed
+# units. Then it runs packages.sh: the packages that scripts/package makes are installed, upgraded and removed.
 #   tests/systemd/run.sh
-# The last line is "N passed, N failed". Exits with 77 where no container can be started.
+# The last line is "N passed, N failed". Exits with 77 if no container can be started.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . scripts/lib/packages.sh
@@ -14,8 +14,8 @@ trap 'as_root rm -rf "$work"' EXIT
 chmod 755 "$work"
 log=$work/log
 
-# in_container ARGUMENT...: systemd-nspawn over this machine's files and, above them, those in $work/above; what it writes
-# is gone with it. The mounts are in a namespace of their own, and the name is its own: several checkouts may be tested at once.
+# in_container ARGUMENT...: runs systemd-nspawn over this machine's files and, above them, those in $work/above; what it writes is
+# discarded at its end. Its mount namespace and its name are its own, so several checkouts can be tested at once.
 mkdir "$work/above" "$work/shared"
 in_container() {
     as_root timeout 300 unshare --mount --propagation private bash -ec '
@@ -47,12 +47,12 @@ passed=0 failed=0
 # fail MESSAGE
 fail() { echo "FAILED  $*"; failed=$((failed + 1)); }
 
-# boot SCRIPT: has a container run it, and counts what it finds.
+# boot SCRIPT: boots a container that runs it, and counts the results.
 boot() {
     local result=$work/shared/result checked
     rm -f "$result" "$result.part"
     cp tests/systemd/checks.sh "$work/shared/" && cp "tests/systemd/$1" "$work/shared/inside.sh"
-    # Units of this machine that would wait for a network are none of the test's.
+    # Units of this machine may wait for a network, which the container does not have.
     in_container --boot -- systemd.unit=blkin-test.service systemd.mask=network-online.target >"$work/console" 2>&1
     if [ ! -s "$result" ]; then
         fail "systemd did not get as far as the end of $1; its console and what was written:"

@@ -1,5 +1,5 @@
 /*
- * Records one annotation, says so to the folder in its first argument by a file "recorded" there, and waits to be killed:
+ * Records one annotation, creates a file "recorded" in the folder given as its first argument, and waits to be killed, so
  * it never offers itself a second time.
  */
 #include <blkin/zipkin_c.h>

@@ -1,5 +1,5 @@
-//! What both servers are given: the corpus of Zipkin's own library, each input with a trace id of its own and in every
-//! format that can say it, and the edge cases that only a server has.
+//! The inputs for both servers: the corpus of Zipkin's own library, with a trace id for each input and in every format that
+//! can encode it, and edge cases that only a server has.
 
 mod malformed;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::wire::{gzip, proto3_list, scribe_message, thrift_list, thrift_span};
 
-/// How an input travels.
+/// How an input is sent.
 #[derive(Debug, Clone)]
 pub(super) enum Road {
     /// POST to a path, with headers.
@@ -25,10 +25,10 @@ pub(super) enum Road {
 /// One input.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
-    /// What it is about; the road is in front.
+    /// What it tests, after the name of the road.
     pub(super) name: String,
     pub(super) road: Road,
-    /// The traces it may have made.
+    /// The traces that it may create.
     pub(super) traces: Vec<String>,
 }
 
@@ -39,11 +39,11 @@ const THRIFT: (&str, &str) = ("Content-Type", "application/x-thrift");
 const PROTOBUF: (&str, &str) = ("Content-Type", "application/x-protobuf");
 const GZIP: (&str, &str) = ("Content-Encoding", "gzip");
 
-/// Trace ids in the corpus of the library.
+/// Trace ids in the library's corpus: the high half of long ones, which stays, and the low halves, which are replaced.
 const LONG: &str = "7f46165474d11ee5";
 const PLACEHOLDERS: [&str; 2] = ["836777d85df2cdab", "ffffffffffffffff"];
 
-/// Gives out trace ids.
+/// Collects the cases, and gives out trace ids.
 #[derive(Default)]
 struct Corpus {
     cases: Vec<Case>,
@@ -101,7 +101,7 @@ impl Corpus {
         Ok(())
     }
 
-    /// A list of v2 spans, as JSON and, if they can say it, protocol buffers.
+    /// A list of v2 spans, as JSON and, if these can encode it, as protocol buffers.
     fn v2(&mut self, name: &str, list: &str) {
         let trace = self.trace_id();
         let body = with_trace_id(list, &trace);
@@ -113,7 +113,7 @@ impl Corpus {
         }
     }
 
-    /// Each span of a list of v1 spans, as JSON and, if it can say it, thrift by HTTP and Scribe.
+    /// Each span of a list of v1 spans, as JSON and, if thrift can encode it, as thrift over HTTP and Scribe.
     fn v1(&mut self, name: &str, list: &str) {
         let Ok(spans) = serde_json::from_str::<Vec<Value>>(list) else { return };
         for span in spans {
@@ -231,7 +231,7 @@ impl Corpus {
         self.scribe_calls();
     }
 
-    /// Values that JSON does not have.
+    /// Kinds of values that JSON lacks.
     fn numbers(&mut self) {
         let host = Some(Endpoint { service_name: "edge".to_owned(), ..Endpoint::default() });
         let binary = |kind, value: &[u8]| BinaryAnnotation {
@@ -266,7 +266,7 @@ impl Corpus {
     fn nothing_said(&mut self) {
         let trace = self.trace_id();
         let mut body = thrift_list(&[span::encode(&span_of(&trace))]);
-        // Instead of the last byte, which ends the span: lists of three structs that end at once.
+        // Replaces the last byte, which ends the span, with lists of three empty structs.
         body.pop();
         for list in [6, 8] {
             body.extend([15, 0, list, 12, 0, 0, 0, 3, 0, 0, 0]);
@@ -275,7 +275,7 @@ impl Corpus {
         self.http("v1 thrift, empty annotations", V1, &[THRIFT], body, &trace);
     }
 
-    /// An address of IPv4 in the place of one of IPv6.
+    /// An IPv4 address in the field of an IPv6 address.
     fn short_address(&mut self) {
         let trace = self.trace_id();
         let mut body = thrift_list(&[span::encode(&span_of(&trace))]);
@@ -285,7 +285,7 @@ impl Corpus {
         self.http("v1 thrift, an address of four bytes", V1, &[THRIFT], body, &trace);
     }
 
-    /// Two events of one microsecond, whose nanoseconds consumerd told.
+    /// Two events of one microsecond, with the nanoseconds that consumerd sends.
     fn nanoseconds(&mut self) {
         let trace = self.trace_id();
         let mut span = span_of(&trace);
@@ -299,7 +299,7 @@ impl Corpus {
         self.scribe("nanoseconds", "zipkin", vec![scribe_message(&span)], &trace);
     }
 
-    /// One span in two pieces of one list: its server's begin, and its end.
+    /// One span in two pieces in one list: the server's begin and its end.
     fn pieces(&mut self) {
         let trace = self.trace_id();
         let piece = |timestamp: i64, value: &str| {
@@ -310,7 +310,7 @@ impl Corpus {
         self.http("v1 JSON, pieces of a span", V1, &[JSON], body, &trace);
     }
 
-    /// Calls for which different parties took the same id, each told whole.
+    /// Two parties that use the same span id, each with a complete span.
     fn v1_sides(&mut self) {
         const CLIENT: [&str; 2] = ["cs", "cr"];
         const SERVER: [&str; 2] = ["sr", "ss"];
@@ -335,7 +335,7 @@ impl Corpus {
         }
     }
 
-    /// What v1 says in JSON alone: thrift has an address of zeros for none, and ids of 64 or 128 bits.
+    /// What v1 can express only in JSON: in thrift zeros mean no address, and ids have 64 or 128 bits.
     fn beyond_thrift(&mut self) {
         for (name, address) in [
             ("no address", r#""ipv4":"0.0.0.0""#),
@@ -351,7 +351,7 @@ impl Corpus {
         let trace = self.trace_id();
         let body = format!(r#"[{{"traceId":"3{trace}","id":"2"}}]"#);
         self.http("v1 JSON, an id of 17 digits", V1, &[JSON], body.into_bytes(), &trace);
-        // Where we have it: else neither would answer with anything before Zipkin has stored it, which is no difference.
+        // The id under which we store it: without it, both answers would be empty until Zipkin has stored the span, and seem equal.
         let ours = format!("{:0>32}", format!("3{trace}"));
         if let Some(case) = self.cases.last_mut() {
             case.traces.push(ours);
@@ -373,7 +373,7 @@ impl Corpus {
         self.scribe("an id of 0", "zipkin", vec![scribe_message(&span_of("0"))], &trace);
     }
 
-    /// Bodies that are not what they say.
+    /// Bodies that do not match their headers.
     fn bodies(&mut self) {
         let trace = self.trace_id();
         let one = |trace: &str| format!(r#"[{{"traceId":"{trace}","id":"2"}}]"#).into_bytes();
@@ -468,7 +468,7 @@ impl Corpus {
         self.http("v1 JSON, a bad entry among good ones", V1, &[JSON], mixed, &trace);
     }
 
-    /// Bodies that are called something else.
+    /// Bodies with the content type of another format.
     fn mislabelled(&mut self) {
         let one = |trace: &str| format!(r#"[{{"traceId":"{trace}","id":"2"}}]"#).into_bytes();
         for (road, path) in [("v2 JSON", V2), ("v1 JSON", V1)] {
@@ -493,7 +493,7 @@ impl Corpus {
         self.http("v1 JSON, called protocol buffers", V1, &[PROTOBUF], one(&trace), &trace);
     }
 
-    /// Bodies that JSON does not allow, some of which Zipkin's reader takes.
+    /// Bodies that are not valid JSON, some of which Zipkin's reader accepts.
     fn nearly_json(&mut self) {
         for (name, text, rest) in [
             ("half a surrogate pair", r"cut \ud83d", ""),
@@ -560,7 +560,7 @@ fn span_of(trace: &str) -> blkin_thrift::Span {
     blkin_thrift::Span { trace_id, id: 2, name: "thrift".to_owned(), ..Default::default() }
 }
 
-/// Gives an input a trace id of its own, wherever its trace id is one.
+/// Gives an input its own trace id in place of a placeholder; other trace ids, which are invalid, stay.
 fn with_trace_id(list: &str, trace: &str) -> String {
     let mut list = list.to_owned();
     for placeholder in PLACEHOLDERS {

@@ -1,6 +1,6 @@
-//! The real Zipkin server is given the same inputs as our collector, and asked the same, and must answer the same, but for
-//! what `zipkin_differences.toml` lists, with its reason. A difference that is listed and not found fails too. Then both are
-//! held against the rules of what a store must do.
+//! The real Zipkin server and our collector get the same inputs and the same queries, and must answer the same, except for the
+//! differences that `zipkin_differences.toml` lists with their reasons. A listed difference that is not found is a failure,
+//! too. Then both are tested against the rules that a store must follow.
 
 mod corpus;
 mod rules;
@@ -33,18 +33,18 @@ struct Differences {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Difference {
-    /// How the names of its cases, or the queries, begin.
+    /// The beginning of the names of its cases, or of the queries.
     case: String,
     /// What we do better, or why it does not matter.
     why: String,
-    /// What Zipkin answers to the sender, or the status of its answer to the query, if not the same as we.
+    /// Zipkin's answer to the sender, or the status of its answer to the query, if it differs from ours.
     zipkin: Option<String>,
-    /// What we answer then.
+    /// Our answer or status then.
     ours: Option<String>,
     /// Whether our spans say more than Zipkin's: each of its spans is part of one of ours.
     #[serde(default)]
     ours_says_more: bool,
-    /// Whether the spans are put together in another way.
+    /// Whether the spans are joined from their pieces in another way.
     #[serde(default)]
     other_spans: bool,
     #[serde(skip)]
@@ -58,7 +58,7 @@ struct Outcome {
     spans: Vec<Value>,
 }
 
-/// The answer to a query: status, how long it may be kept, and the body if it is JSON, in an order of its own.
+/// The answer to a query: status, cache lifetime, and the body if it is JSON, sorted.
 #[derive(Debug, PartialEq)]
 struct Answer {
     status: u16,
@@ -94,7 +94,7 @@ impl Server<'_> {
                 spans.extend(serde_json::from_str::<Vec<Value>>(&answer.body)?);
             }
         }
-        // A server may give the spans of a trace in any order.
+        // A server may return the spans of a trace in any order.
         spans.sort_by_key(Value::to_string);
         Ok(spans)
     }
@@ -126,14 +126,14 @@ fn agent() -> ureq::Agent {
 }
 
 impl Difference {
-    /// Whether this is how the outcomes differ.
+    /// Whether this difference explains how the outcomes differ.
     fn explains(&self, zipkin: &Outcome, ours: &Outcome) -> bool {
         let more = || zipkin.spans.iter().all(|span| ours.spans.iter().any(|our| is_part(span, our)));
         let spans = zipkin.spans == ours.spans || self.other_spans || self.ours_says_more && more();
         self.answers(&zipkin.answer, &ours.answer) && spans
     }
 
-    /// Whether these are the answers, or their statuses.
+    /// Whether this difference has these answers, or these statuses.
     fn answers(&self, zipkin: &str, ours: &str) -> bool {
         match (&self.zipkin, &self.ours) {
             (Some(theirs), Some(our)) => theirs == zipkin && our == ours,
@@ -160,7 +160,7 @@ fn differences() -> Result<Vec<Difference>> {
     Ok(toml::from_str::<Differences>(&text)?.difference)
 }
 
-/// What is wrong with a case, if anything is.
+/// Sends a case to both servers; returns the difference, unless it is a known one.
 fn compare(
     case: &Case,
     zipkin: &Server<'_>,
@@ -177,7 +177,7 @@ fn compare(
         if theirs == our {
             return Some(());
         }
-        // What Zipkin has not stored yet is part of anything.
+        // As long as Zipkin has stored nothing, its empty list would be part of any spans of ours.
         let settled = !theirs.spans.is_empty() || answer != our.answer;
         let explained = known.iter().find(|known| settled && known.explains(&theirs, &our))?;
         explained.found.set(true);
@@ -191,7 +191,7 @@ fn compare(
     Ok(Some(format!("{}\n  zipkin {}\n  ours   {}", case.name, show(&theirs), show(&our))))
 }
 
-/// What is wrong with the answers to a query, if anything is.
+/// Sends a query to both servers; returns the difference, unless it is a known one.
 fn compare_answers(
     query: &str,
     zipkin: &Server<'_>,
@@ -211,7 +211,7 @@ fn compare_answers(
     Ok(Some(format!("{query}\n  zipkin {their:?}\n  ours   {our:?}")))
 }
 
-/// Queries over the traces of today, and what is no query.
+/// Queries for the traces of today, and other requests.
 fn queries(shops: &[String]) -> Vec<String> {
     let now_ms = now_us() / 1000;
     let search = |what: &str| format!("/api/v2/traces?endTs={now_ms}&lookback=3600000&{what}");
@@ -232,7 +232,7 @@ fn queries(shops: &[String]) -> Vec<String> {
         search("serviceName=nobody"),
         format!("/api/v2/traceMany?traceIds={}", shops.join(",")),
         format!("/api/v2/traceMany?traceIds={},000{},{:0>32}", shops[0], shops[1], shops[2]),
-        // Our own parameter, which `blkin trace` gives whoever answers.
+        // A parameter that only our collector knows; `blkin trace` sends it to any server.
         format!("/api/v2/trace/{}?nanos=true", shops[0]),
         format!("/api/v2/dependencies?endTs={now_ms}&lookback=3600000"),
         "/api/v2/services".to_owned(),
@@ -307,7 +307,7 @@ fn queries(shops: &[String]) -> Vec<String> {
     queries.into_iter().chain(listed.into_iter().chain(other_methods()).map(str::to_owned)).collect()
 }
 
-/// Methods that a path does not have.
+/// Requests with methods that the path does not have.
 fn other_methods() -> [&'static str; 19] {
     [
         "/api/v1/spans",
@@ -332,7 +332,7 @@ fn other_methods() -> [&'static str; 19] {
     ]
 }
 
-/// Conditions on tags and annotations, in every form that Zipkin reads in its own way.
+/// Conditions on tags and annotations, in all forms that Zipkin reads in its own way.
 fn conditions() -> Vec<&'static str> {
     vec![
         "item%3D",
@@ -355,7 +355,7 @@ fn conditions() -> Vec<&'static str> {
     ]
 }
 
-/// Each parameter that is a number, with values at and beyond what it may be.
+/// Each numeric parameter, with values at and beyond its limits.
 fn numbers() -> Vec<String> {
     const VALUES: [&str; 14] = [
         "",
@@ -375,7 +375,7 @@ fn numbers() -> Vec<String> {
     ];
     let parameters =
         ["limit", "endTs", "lookback", "minDuration", "maxDuration", "minDuration=1&maxDuration"];
-    // Whether the number is taken is asked, not what it finds: of traces of one moment each server may choose its own.
+    // The service has no traces: only whether the number is accepted matters, because the traces found may differ.
     let each = |parameter| VALUES.map(|value| format!("serviceName=nobody&{parameter}={value}"));
     let limits = ["2147483647", "2147483648"].map(|value| format!("serviceName=nobody&limit={value}"));
     parameters.iter().flat_map(each).chain(limits).collect()

@@ -1,5 +1,5 @@
-//! The rules of what a store must do, held against servers over HTTP: the real Zipkin proves the rules, our collector
-//! must follow them.
+//! Tests servers over HTTP against the rules that a store must follow: the real Zipkin confirms that the rules are right, and
+//! our collector must follow them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ mod contract;
 use contract::{Link, NOW_MS, Names, Subject};
 
 const DAY_MS: u64 = 86_400_000;
-/// Where the number of a check stands in a trace id.
+/// The bit of a trace id at which the number of the check begins.
 const CHECK_BITS: u32 = 40;
 
-/// Holds a server against all rules; panics with the rule's own words when one is broken.
+/// Tests a server against all rules; panics with the message of a rule that it breaks.
 #[allow(clippy::print_stderr)]
 pub(super) fn hold(http: &Client) {
     for (check, (name, rule)) in (1_u64..).zip(contract::RULES) {
@@ -28,7 +28,7 @@ pub(super) fn hold(http: &Client) {
     }
 }
 
-/// A server whose store cannot be emptied: each check has trace ids, service names and days of its own.
+/// A server whose store cannot be emptied, so each check has its own trace ids, service names and days.
 struct Server<'a> {
     http: &'a Client,
     check: u64,
@@ -41,7 +41,7 @@ impl Server<'_> {
         self.check * 3 * DAY_MS
     }
 
-    /// How far the server's time is behind the check's, in microseconds; and its trace ids before it.
+    /// Translates a check's span for the server: moves its times back, and puts the number of the check into its ids and names.
     fn there(&self, span: &Value) -> Value {
         let shift_us = self.shift_ms() * 1000;
         let trace = |id: &str| {
@@ -109,7 +109,7 @@ impl Server<'_> {
         traces.iter().map(|trace| trace.iter().map(|span| self.back(span)).collect()).collect()
     }
 
-    /// Zipkin answers before it has stored.
+    /// Waits until everything sent is stored, because Zipkin answers before it has stored the spans.
     fn settle(&self) {
         for (trace, spans) in &*self.stored.borrow() {
             let all_there = || {
@@ -128,7 +128,7 @@ fn translate_time(object: &mut Value, time: &dyn Fn(u64) -> u64) {
     }
 }
 
-/// A span as it is answered: names are in lower case.
+/// A span as servers return it, with names in lower case.
 fn lower_cased(span: &Value) -> Value {
     let mut span = span.clone();
     let lower = |name: &mut Value| *name = json!(name.as_str().unwrap_or_default().to_lowercase());

@@ -1,5 +1,5 @@
-//! What libraries that we did not write send to both servers: Zipkin's own of Java, Brave with its reporter, and
-//! OpenTelemetry's exporter for Zipkin, each by its encodings and transports.
+//! Other people's libraries send to both servers: Zipkin's Java library Brave with its reporter, and OpenTelemetry's exporter
+//! for Zipkin, each with all its encodings and transports.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use blkin_tests::zipkin::Zipkin;
 
 use super::Server;
 
-/// What the program traces of each library's request.
+/// The number of spans in a library's trace.
 fn spans_of(road: &str) -> usize {
     if road.starts_with("brave") { 7 } else { 4 }
 }
@@ -37,7 +37,7 @@ fn what_others_libraries_send_by_any_road_reads_as_from_zipkin() -> Result<()> {
         let traces = [trace.to_owned()];
         let our = ours.spans(&traces)?;
         ensure!(our.len() == spans_of(road), "{road}: {our:?}");
-        // Zipkin answers OK before it has stored.
+        // Zipkin answers OK before it has stored the spans.
         let same = || (theirs.spans(&traces).ok()? == our).then_some(());
         wait::until(LIMIT, "the same spans", same)
             .with_context(|| format!("{road}\n  zipkin {:?}\n  ours   {our:?}", theirs.spans(&traces)))?;

@@ -1,4 +1,4 @@
-//! One span in the formats of the wire: JSON is the template, thrift and protocol buffers are written from it.
+//! One span in all wire formats: thrift and protocol buffers are converted from JSON.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A v1 span of JSON as thrift; none if thrift cannot say the same.
+/// Converts a v1 span from JSON to thrift; None if thrift cannot express it.
 pub(super) fn thrift_span(json: &Value) -> Option<Span> {
     let trace_id = u128::from_str_radix(json["traceId"].as_str()?, 16).ok()?;
     let high = (trace_id >> 64) as i64;
@@ -83,7 +83,7 @@ pub(super) fn thrift_list(spans: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A `ListOfSpans` of v2 spans of JSON; none if protocol buffers cannot say the same.
+/// Converts v2 spans from JSON to a `ListOfSpans`; None if protocol buffers cannot express them.
 pub(super) fn proto3_list(spans: &[Value]) -> Option<Vec<u8>> {
     let spans: Option<Vec<Vec<u8>>> = spans.iter().map(|span| Some(chunk(1, &proto3_span(span)?))).collect();
     Some(spans?.concat())
@@ -186,7 +186,7 @@ pub(super) fn scribe_message(span: &Span) -> Vec<u8> {
     span_message(span)
 }
 
-/// What a Scribe server answers to these messages: a result code, or an exception's kind, or that it closed.
+/// A Scribe server's answer to these messages: a result code, an exception's kind, or that it closed the connection.
 pub(super) fn log(address: &str, category: &str, messages: &[Vec<u8>]) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -2,8 +2,8 @@
 //
 //   java -cp JARS Senders.java HTTP SCRIBE HTTP SCRIBE
 //
-// HTTP is a base address, SCRIBE is HOST:PORT. By each road (library, encoding, transport) one request is traced, and what its
-// library makes of it goes to both servers. Prints "ROAD TRACE_ID", a line each; fails if a server refuses anything.
+// HTTP is a base address, SCRIBE is HOST:PORT. For each road (library, encoding, transport) one request is traced, and the
+// library sends its spans to both servers. Prints a line "ROAD TRACE_ID" for each; fails if a server refuses anything.
 
 import brave.Span;
 import brave.Tracing;
@@ -38,15 +38,15 @@ import zipkin2.reporter.okhttp3.OkHttpSender;
 import zipkin2.reporter.urlconnection.URLConnectionSender;
 
 class Senders {
-    /** Where a server takes spans. */
+    /** The addresses at which a server accepts spans. */
     record Server(String http, String scribe) {}
 
-    /** What a library calls with the bytes of spans. */
+    /** Makes the sender to which a library hands the bytes of spans. */
     interface Transport {
         BytesMessageSender to(Server server, Encoding encoding);
     }
 
-    /** What is sent is counted here, and what was refused. */
+    /** Counts what was sent and what was refused. */
     static final InMemoryReporterMetrics METRICS = new InMemoryReporterMetrics();
 
     static BytesMessageSender urlConnection(Server server, Encoding encoding) {
@@ -71,7 +71,7 @@ class Senders {
         return encoding == Encoding.THRIFT ? "/api/v1/spans" : "/api/v2/spans";
     }
 
-    /** A span handler that closes what it was made of. */
+    /** A span handler, and how to flush and close it. */
     record Handler(SpanHandler handler, AutoCloseable end) {}
 
     /** Brave's own way: its spans, encoded by its reporter. */
@@ -80,7 +80,7 @@ class Senders {
         return new Handler(handler, () -> { handler.flush(); handler.close(); });
     }
 
-    /** The way of the encodings that Brave's reporter has no encoder for: by Zipkin's span. */
+    /** For encodings without an encoder in Brave's reporter: converts to Zipkin's spans first. */
     static Handler converted(BytesMessageSender sender, SpanBytesEncoder encoder) {
         var reporter = AsyncReporter.builder(sender).metrics(METRICS).messageTimeout(0, TimeUnit.SECONDS).build(encoder);
         return new Handler(ZipkinSpanHandler.create(reporter), () -> { reporter.flush(); reporter.close(); });
@@ -103,7 +103,7 @@ class Senders {
         return builder.build();
     }
 
-    /** A request that passes two services, with everything that a span may have; its trace's id. */
+    /** Traces a request through two services, with everything that a span may have; returns its trace id. */
     static String request(Tracing front, Tracing store) {
         Span server = front.tracer().newTrace().name("Put /objects").kind(Span.Kind.SERVER).start();
         server.remoteIpAndPort("192.0.2.7", 40000);
@@ -134,7 +134,7 @@ class Senders {
         produced.finish();
         Span consumed = store.tracer().newChild(produced.context()).name("notified").kind(Span.Kind.CONSUMER).start();
         consumed.finish();
-        // One that is reported before it ends.
+        // A span that is reported before it ends.
         front.tracer().newChild(server.context()).name("unfinished").start().flush();
         server.finish();
         return server.context().traceIdString();
@@ -169,7 +169,7 @@ class Senders {
         }
     }
 
-    /** A reporter asks so whether a server is there. */
+    /** Sends an empty list, as a reporter does to check whether a server is there. */
     static void check(BytesMessageSender sender) throws Exception {
         sender.send(List.of());
         sender.close();

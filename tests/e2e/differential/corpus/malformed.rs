@@ -1,11 +1,11 @@
-//! Input that no writer of the formats writes.
+//! Input that no correct writer of the formats produces.
 
 use blkin_thrift::span;
 
 use super::{Corpus, JSON, PROTOBUF, THRIFT, V1, V2, span_of};
 use crate::differential::wire::{chunk, thrift_list, varint};
 
-/// Fields of a thrift endpoint that have an address, or none.
+/// Fields of a thrift endpoint: an address, and zeros, which mean none.
 const IPV4: &[u8] = &[8, 0, 1, 1, 2, 3, 4];
 const ZEROS: &[u8] = &[8, 0, 1, 0, 0, 0, 0];
 const FOUR_BYTES: &[u8] = &[11, 0, 4, 0, 0, 0, 4, 5, 6, 7, 8];
@@ -42,7 +42,7 @@ impl Corpus {
         self.thrift_with("debug taken back", &[2, 0, 9, 1, 2, 0, 9, 0]);
     }
 
-    /// Lists that come twice, and fields that no reader knows.
+    /// Lists that occur twice, and unknown fields.
     fn thrift_fields(&mut self) {
         let list = |value: u8| {
             let time = [10, 0, 1, 0, 0, 0, 0, 0, 0, 0, value];
@@ -58,7 +58,7 @@ impl Corpus {
         }
     }
 
-    /// Endpoints with several addresses, of which some are none.
+    /// Endpoints with several address fields, some without an address.
     fn thrift_addresses(&mut self) {
         for (name, addresses) in [
             ("IPv4, then compatible", [IPV4, COMPATIBLE]),
@@ -80,7 +80,7 @@ impl Corpus {
         }
     }
 
-    /// A list of a span that has further fields, between what else the list has.
+    /// A list with a span that has `fields`, between the bytes `before` and `after`.
     fn proto3(&mut self, name: &str, [before, fields, after]: [&[u8]; 3]) {
         let trace = self.trace_id();
         let trace_id = u64::from_str_radix(&trace, 16).unwrap_or(0).to_be_bytes();

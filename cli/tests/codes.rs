@@ -9,21 +9,21 @@ use std::process::{Command, Stdio};
 
 use blkin_ringbuf::saved::{self, Saved};
 
-/// Nobody listens there.
+/// An address at which nothing listens.
 const NOBODY: &str = "127.0.0.1:1";
 
 fn code(arguments: &[&str]) -> i32 {
     code_with(arguments, Stdio::null)
 }
 
-/// With its outputs going there.
+/// The exit code of a command whose output goes to `output`.
 fn code_with(arguments: &[&str], output: impl Fn() -> Stdio) -> i32 {
     let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
     blkin.env("BLKIN_COLLECTOR_URL", NOBODY).args(arguments).stdout(output()).stderr(output());
     blkin.status().unwrap().code().unwrap()
 }
 
-/// A pipe whose reader has gone.
+/// A pipe without a reader.
 fn left() -> Stdio {
     let (_reader, writer) = std::io::pipe().unwrap();
     writer.into()
@@ -52,7 +52,7 @@ fn each_exit_code_is_what_the_help_says() {
     }
 }
 
-/// What the command says on standard error where a variable has this value.
+/// The standard error of the command, with a variable set to this value.
 fn said_with(variable: &str, value: &str, arguments: &[&str]) -> String {
     let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
     String::from_utf8(blkin.env(variable, value).args(arguments).output().unwrap().stderr).unwrap()
@@ -122,7 +122,7 @@ fn what_somebody_else_answers_in_place_of_consumerd_does_not_drive_the_terminal(
     assert!(said.contains("unknown variant `\u{fffd}[2J\u{fffd}`"), "{said:?}");
 }
 
-/// Where a collector answers whatever it is asked with this.
+/// The address of a collector that answers every request with this status and body.
 fn collector(status: &'static str, body: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,10 +1,10 @@
-//! What `blkin completion` prints, in the shell that it is for.
+//! Runs the output of `blkin completion` in the shell for which it is made.
 
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
 
-/// What bash offers for the last of these words.
+/// The completions that bash offers for the last of these words.
 fn offered(words: &str) -> String {
     let completed = format!(
         "source <('{}' completion bash) && COMP_WORDS=({words}) && COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)) &&

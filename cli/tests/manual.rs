@@ -1,4 +1,4 @@
-//! What the manual page says of `--json`, compared with what is printed.
+//! Compares the manual page's description of `--json` with the output.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const PAGE: &str = include_str!("../../packaging/man/blkin.1");
 
-/// A collector, and consumerd, that has something of everything.
+/// The answers of a collector and a consumerd, with an example of everything.
 fn answer(path: &str) -> &'static str {
     match path.split('?').next().unwrap_or_default() {
         "/api/v2/traces" => r#"[[{"traceId":"1","id":"1","timestamp":1,"duration":1}]]"#,
@@ -50,7 +50,7 @@ fn add_keys(value: &Value, keys: &mut Vec<String>) {
     }
 }
 
-/// What the page says of one command's JSON.
+/// The page's description of one command's JSON.
 fn told(command: &str) -> &'static str {
     let (_, section) = PAGE.split_once(".Sh JSON\n").unwrap();
     let (_, of_command) = section.split_once(&format!(".It Ic {command}\n")).unwrap();
@@ -72,7 +72,7 @@ fn the_manual_names_every_field_of_json() {
         let mut keys = Vec::new();
         let mut value: Value = serde_json::from_slice(&printed.stdout).unwrap();
         if words[0] == "doctor" {
-            // As that of `blkin ledger`.
+            // The page refers to `blkin ledger` for this member.
             value["ledger"] = Value::Null;
         }
         add_keys(&value, &mut keys);

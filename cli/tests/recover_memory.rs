@@ -1,4 +1,4 @@
-//! What `blkin recover` takes of memory. By itself: it is its process's.
+//! How much memory `blkin recover` takes. The only test of this file, because it measures the memory of its process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use blkin_ringbuf::saved::{self, Run, Saved, SavedSlot};
 
 const RECORDS: u64 = 300_000;
 const COOKIE: u32 = 77;
-/// Where the cookie stands in the words of a segment's header.
+/// The index of the cookie in the words of a segment's header.
 const COOKIE_WORD: usize = 6;
 
 fn event(number: u64) -> impl Iterator<Item = u8> {
@@ -27,13 +27,13 @@ fn event(number: u64) -> impl Iterator<Item = u8> {
         truncated: false,
     };
     let mut words = [0; GRAIN_WORDS];
-    // As of several rings: not in the order of time.
+    // Not in the order of time, as if from several rings.
     let time = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     words[0] = draft.write(number, number, COOKIE, time, |index, word| words[index] = word).0;
     words.into_iter().flat_map(u64::to_le_bytes)
 }
 
-/// One full ring of records of a grain each.
+/// A file with one full ring of records of one grain each.
 fn file() -> Vec<u8> {
     let endpoint = EndpointParts { ip: b"", port: 1, name: b"o" }.fixed();
     let mut saved = Saved {
@@ -72,7 +72,7 @@ fn a_file_is_recovered_in_less_than_five_times_its_size() {
         fs::write(&path, &file).unwrap();
         file.len() as u64
     };
-    // The most that was held so far is forgotten, where the kernel can; what making the file took is less anyhow.
+    // Resets the kernel's record of the peak, if it can; making the file took less than the test measures anyway.
     let _ = fs::write("/proc/self/clear_refs", "5");
     let before = status("VmRSS:");
     let recovery = recover(&path).unwrap();

@@ -1,4 +1,4 @@
-//! `blkin snapshot -o -`: what is saved goes to the standard output, and nothing else does; and `blkin recover -`, which reads it.
+//! `blkin snapshot -o -` writes the snapshot, and nothing else, to standard output; `blkin recover -` reads it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ fn rings() -> Vec<u8> {
     rings
 }
 
-/// Takes a snapshot of a consumerd that has these rings, and no others.
+/// Runs `blkin snapshot` against a consumerd that hands out one saved set of rings.
 fn taken(stdout: Stdio) -> Output {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("control.sock");
@@ -66,7 +66,7 @@ fn the_standard_output_may_be_a_socket() {
 fn what_is_in_the_standard_output_already_stays() {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(b"before").unwrap();
-    // Only root can give a file away, as who redirects the output of sudo does.
+    // As when a user redirects the output of sudo, the file belongs to another user than root; only root can arrange that.
     let _ = std::os::unix::fs::fchown(&file, Some(1), None);
     taken(file.try_clone().unwrap().into());
     file.write_all(b"behind").unwrap();

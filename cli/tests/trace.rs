@@ -1,4 +1,4 @@
-//! `blkin trace` as others see it: the process.
+//! `blkin trace` as a process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::Command;
 
-/// Takes a request, answers it, and closes the connection.
+/// Accepts a connection, reads a request, answers it, and closes the connection.
 fn answer(listener: &TcpListener, status: &str, body: &str) {
     let (client, _) = listener.accept().unwrap();
     let mut lines = BufReader::new(&client).lines();

@@ -1,4 +1,4 @@
-//! Names, and links between services.
+//! Listing names, and links between services.
 
 use serde_json::{Value, json};
 

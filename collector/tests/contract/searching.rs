@@ -6,7 +6,7 @@ use super::{NOW_MS, NOW_US, Subject, found, nothing, span};
 
 const NONE: [u64; 0] = [];
 
-/// A window of one millisecond that ends `ms` before now.
+/// The traces found in a window of one millisecond that ends `ms` before now.
 fn in_window(subject: &dyn Subject, ms: u64) -> Vec<u64> {
     found(subject, &[("endTs", &(NOW_MS - ms).to_string()), ("lookback", "1")])
 }

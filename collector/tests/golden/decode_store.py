@@ -1,4 +1,4 @@
-"""Reads the rows of a store as store/keys.rs writes them down; shares no code with the collector.
+"""Decodes the rows of a store by the description in store/keys.rs, without any code of the collector.
 
 Input: a line per row, key and value in hexadecimal, "-" for nothing. Output: JSON.
 """
@@ -120,7 +120,7 @@ def u64s(raw):
 
 
 class Varints:
-    """LEB128 numbers, and fixed ones, off the front of bytes."""
+    """Takes LEB128 and fixed-size numbers from the front of bytes."""
 
     def __init__(self, raw):
         self.raw, self.at = raw, 0

@@ -1,4 +1,4 @@
-//! The ledger, duplicates, retention.
+//! The store's ledger, duplicates and retention.
 
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
@@ -102,7 +102,7 @@ pub(crate) fn what_was_counted_on_the_way_is_committed_with_the_batch(store: &dy
     assert_eq!(store.ledger().unwrap().received(), Count { annotations: 9, spans: 3 });
 }
 
-/// Takes steps of retention until nothing is left to do.
+/// Runs retention step by step until nothing is left to remove.
 fn expire(store: &dyn Store, retention: Retention, now_ms: u64) {
     while store.expire(&retention, now_ms).unwrap() {
         check_ledger(store);

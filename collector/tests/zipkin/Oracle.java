@@ -13,7 +13,7 @@ import zipkin2.internal.Trace;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
-/** Answers lines of "kind TAB input" with what Zipkin's own library makes of them, or with "error". */
+/** Answers each line "kind TAB input" with the result of Zipkin's own library, or with "error". */
 final class Oracle {
   public static void main(String[] args) throws Exception {
     BufferedReader in = new BufferedReader(new InputStreamReader(System.in, UTF_8));

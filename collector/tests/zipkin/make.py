@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes corpus.tsv: inputs, and what Zipkin's own library makes of them.
+"""Writes corpus.tsv: inputs, and how Zipkin's own library reads them.
 
     make.py CLASSPATH [SPANS] [SEED] [FILE]
 
@@ -41,7 +41,7 @@ def without_none(members):
 
 
 def v1_span(rng):
-    """A span with any core annotations at any of a few places."""
+    """A span with random core annotations at a few random endpoints."""
     places = [place(rng, 0.1) for _ in range(rng.choice([1, 2, 2, 3]))]
     values = [v for v in CORE if rng.random() < rng.choice([0.2, 0.5])]
     values += rng.choices(["foo", "bar", "c", "cs"], k=rng.choice([0, 0, 1, 2]))
@@ -170,7 +170,7 @@ def trace(rng):
 
 
 def tidy_trace(rng):
-    """A trace as tracers make it: calls of calls, the server's half shared or with its own id."""
+    """A trace as tracers make it: nested calls, whose server half shares the client's id or has its own."""
     services = ["web", "app", "db", "cache", "queue"]
     spans = [without_none({"traceId": "a", "id": "1", "kind": rng.choice(["SERVER", None]), "timestamp": 1,
                            "localEndpoint": {"serviceName": "web"},
@@ -206,7 +206,7 @@ def tidy_trace(rng):
 
 
 def v2_reader_cases():
-    """One span each, well-formed and not."""
+    """Inputs of one span each, well-formed and malformed."""
     ids = {"traceId": "1", "id": "2"}
     variants = [
         {},

@@ -1,6 +1,6 @@
-"""Reads a staging memory as staging/layout.rs writes it down; shares no code with the daemon.
+"""Decodes a staging memory by the description in staging/layout.rs, without any code of the daemon.
 
-Input: lines of an offset and bytes, in hexadecimal; what is not there is zero. Output: JSON.
+Input: lines of an offset and bytes, in hexadecimal; all other bytes are zero. Output: JSON.
 """
 import json
 import struct

@@ -1,4 +1,4 @@
-//! The relay while it runs, as a process among clients and upstreams.
+//! The running relay, as a process with clients and upstreams.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod answers;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads a saved segment by its description in ringbuf/src/saved/mod.rs, and records by that in record/src/lib.rs.
+"""Decodes a saved segment by the description in ringbuf/src/saved/mod.rs, and its records by that in record/src/lib.rs.
 
     decode_saved.py FILE    FILE is hexadecimal; prints JSON
 """

@@ -1,5 +1,5 @@
-"""Measures what tracing costs fio. The cases take turns, and each round begins with another case, so that drift affects all alike.
-A case begins only when the daemons have finished all work of the case before."""
+"""Measures what tracing costs fio. The cases take turns, and each round begins with another case, so that drift affects all of
+them alike. A case begins only when the daemons have finished all work of the case before."""
 
 import os
 import statistics
@@ -36,7 +36,7 @@ class Load:
         return self
 
     def figures(self):
-        """Writes a second, their mean and 99th percentile latency in µs, and CPU µs per write of bricks, consumerd, collector."""
+        """Writes a second, mean and 99th percentile latency in µs, and CPU µs per write of bricks, consumerd, collector."""
         write = self.cluster.finish_fio(self.process)["write"]
         latency = write["clat_ns"]
         return (write["iops"], latency["mean"] / 1000, latency["percentile"]["99.000000"] / 1000,

@@ -48,7 +48,7 @@ class Node:
         return done.stdout
 
     def settle(self):
-        """Waits until no annotation is on its way any more; fails unless every equation of the ledger holds. Returns the ledger."""
+        """Waits until no annotation is on its way any more. Returns the ledger; fails unless all its equations hold."""
         return self.blkin("ledger", "--settle", "30s")
 
     def sums(self):

@@ -23,7 +23,7 @@ ENDS_WITH_US = ["setpriv", "--pdeathsig", "TERM"]
 
 
 def wait_until(process, found, what):
-    """Waits until `found()` is true. Fails when `process` ends before that, or after a time limit; `what()` describes the wait."""
+    """Waits until `found()` is true. Fails if `process` ends before that, or after a time limit; `what()` names the event."""
     deadline = time.monotonic() + LIMIT_S
     pidfd = os.pidfd_open(process.pid)
     try:

@@ -351,7 +351,7 @@ impl Corpus {
         let trace = self.trace_id();
         let body = format!(r#"[{{"traceId":"3{trace}","id":"2"}}]"#);
         self.http("v1 JSON, an id of 17 digits", V1, &[JSON], body.into_bytes(), &trace);
-        // The id under which we store it: without it, both answers would be empty until Zipkin has stored the span, and seem equal.
+        // The id under which we store it. Without it, both answers would be empty until Zipkin has stored the span.
         let ours = format!("{:0>32}", format!("3{trace}"));
         if let Some(case) = self.cases.last_mut() {
             case.traces.push(ours);

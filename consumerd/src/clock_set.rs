@@ -27,7 +27,9 @@ impl ClockSet {
     pub fn watch() -> Self {
         let timer = Self::timer();
         if let Err(e) = &timer {
-            tracing::info!("steps of the clock are seen when the rings are looked at, and no earlier: {e}");
+            tracing::info!(
+                "failed to watch for clock steps; they are noticed only when rings are drained: {e}"
+            );
         }
         Self(timer.ok())
     }

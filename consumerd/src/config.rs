@@ -16,16 +16,16 @@ use crate::staging::Geometry;
 use crate::staging::checkpoint::{PROGRAM_BYTES, RING_BYTES};
 use crate::staging::layout::{MAX_RING_BUDGET_BYTES, NUMBER_ROW_BYTES};
 
-/// Where the file is looked for when none is named.
+/// The configuration file that is read, if it exists, when none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/consumerd.toml";
 
-/// Most bytes in the path of a socket: Linux has 108 for it and the zero behind it.
+/// Most bytes in the path of a socket: Linux has 108, including the terminating zero.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The id after it, -1, stands for none: who is to take it keeps the one he has, or is refused.
+/// Largest user or group id. The next one, -1, means "no id": the system calls leave the id unchanged, or refuse it.
 const MAX_ID: u64 = u32::MAX as u64 - 1;
 
-/// A frame and its header are at most this much larger than the budget of a ring.
+/// Most bytes by which a frame with its header exceeds `ring_budget_bytes`.
 const FRAME_MARGIN_BYTES: u64 = 64 << 10;
 
 /// The settings in force.
@@ -34,63 +34,63 @@ const FRAME_MARGIN_BYTES: u64 = 64 << 10;
 pub struct Config {
     /// Socket on which programs offer themselves.
     pub socket: PathBuf,
-    /// Socket on which `blkin set` and `blkin snapshot` ask; "": `control.sock` in the folder of `socket`. The rules that the
-    /// first makes are kept beside it, in a file whose name ends with `.rules`.
+    /// Socket for the requests of `blkin set` and `blkin snapshot`; "": `control.sock` in the folder of `socket`. The rules
+    /// that `blkin set` makes are kept beside it, in a file whose name ends with `.rules`.
     pub control_socket: PathBuf,
     /// Address of `/metrics` and `/healthz`.
     #[serde(deserialize_with = "read_listen_address")]
     pub http_listen: SocketAddr,
     /// Scribe server that gets whole Zipkin spans; "" switches the sink off.
     pub scribe_upstream: String,
-    /// Its category.
+    /// Category of the messages to `scribe_upstream`.
     pub scribe_category: String,
     /// Scribe server that gets one JSON object for each annotation; "" switches the sink off.
     pub json_scribe_upstream: String,
-    /// Its category.
+    /// Category of the messages to `json_scribe_upstream`.
     pub json_scribe_category: String,
     /// File or named pipe that gets one JSON line for each annotation; "" switches the sink off.
     pub json_lines: PathBuf,
     /// Annotations that close a span which is neither a client's nor a server's.
     pub close_events: Vec<String>,
-    /// A span without a new annotation for this long leaves as it is.
+    /// A span that gets no new annotation for this long is sent as it is.
     pub quiet_ms: u64,
-    /// More open spans than these: the oldest leave as they are.
+    /// Most open spans: beyond it the oldest are sent as they are.
     pub max_open_spans: usize,
-    /// More bytes in open spans than these: the oldest leave as they are, and one that alone holds an eighth of them, or of
-    /// `queue_bytes`.
+    /// Most bytes in open spans: beyond it the oldest are sent as they are. So is a single span that holds an eighth of
+    /// this, or of `queue_bytes`.
     pub max_open_bytes: usize,
     /// Memory for what is drained but not acknowledged; taken only as it is used.
     pub staging_bytes: u64,
-    /// What each sink may hold before it loses annotations.
+    /// Most bytes that each sink may hold before it loses annotations.
     pub queue_bytes: usize,
     /// A batch leaves with at most this many bytes.
     pub batch_bytes: usize,
     /// A batch leaves with at most this many entries.
     pub batch_entries: usize,
-    /// A batch that is not full waits this long for more, if the rings are looked at again meanwhile.
+    /// A batch that is not full waits this long for more, if the rings are drained again meanwhile.
     pub linger_ms: u64,
-    /// Most calls to a Scribe upstream that wait for their answers.
+    /// Most calls to a Scribe upstream that may wait for their answers.
     pub window_calls: usize,
-    /// Most bytes of them.
+    /// Most bytes in the calls that wait for their answers.
     pub window_bytes: usize,
-    /// An upstream that says nothing for this long is given up and called again.
+    /// The connection to an upstream that is silent for this long is dropped and made anew.
     pub io_timeout_ms: u64,
     /// First pause before an upstream is called again; doubles, with jitter.
     pub backoff_min_ms: u64,
-    /// Longest such pause.
+    /// Longest pause before an upstream is called again.
     pub backoff_max_ms: u64,
-    /// Shortest pause between two looks at the rings while there is something in them; eight times as long while they fill
-    /// slowly.
+    /// Pause between two looks at the rings while they fill fast; eight times as long while they fill slowly.
     pub poll_busy_ms: u64,
-    /// Longest such pause; reached step by step while there is nothing.
+    /// Longest pause between two looks at the rings; reached step by step while they are empty.
     pub poll_idle_ms: u64,
-    /// Most bytes that one ring gives in one round. `staging_bytes` has to be at least ten times as much, and 8 MiB more.
+    /// Most bytes drained from one ring in one round. `staging_bytes` must be at least ten times as much, plus 8 MiB.
     pub ring_budget_bytes: usize,
-    /// Flight recorders of programs that have ended are kept until they are taken: at most so many,
+    /// Most flight recorders of ended programs that are kept until somebody takes them. Beyond any of the three limits,
+    /// the one that ended first is given up.
     pub recorder_keep: usize,
-    /// of so much memory,
+    /// Most memory of the flight recorders that are kept.
     pub recorder_keep_bytes: u64,
-    /// and no longer than this. The one that ended first goes first.
+    /// Longest time for which a flight recorder is kept.
     pub recorder_keep_ms: u64,
     /// Most programs that are held.
     pub max_programs: usize,
@@ -98,13 +98,13 @@ pub struct Config {
     pub max_programs_per_uid: usize,
     /// Most bytes of shared memory that the programs of one user may offer.
     pub max_shared_bytes_per_uid: u64,
-    /// Look once, at start, for live programs that offered themselves to nobody.
+    /// Search once, at start, for live programs that no daemon has.
     pub scan: bool,
-    /// SIGTERM: time to ship what was drained.
+    /// Time for shipping what was drained, after SIGTERM.
     pub stop_timeout_ms: u64,
     /// A worker that shows no sign of life for this long is killed and started anew.
     pub stuck_kill_ms: u64,
-    /// User id of the worker when the daemon runs as root; nothing keeps root's, without its capabilities.
+    /// User id of the worker when the daemon runs as root; without it the worker keeps root's, without capabilities.
     pub worker_uid: Option<u32>,
     /// Group id of the worker.
     pub worker_gid: Option<u32>,
@@ -159,14 +159,14 @@ impl Default for Config {
     }
 }
 
-/// What flags may say; a flag wins over the environment, both over the file.
+/// Settings that flags can override. A flag wins over the environment, and both win over the file.
 #[derive(Clone, Debug, Default, clap::Args, Serialize)]
 pub struct Overrides {
     /// Socket on which programs offer themselves [default: /run/blkin/consumerd.sock]
     #[arg(long, value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// Socket on which `blkin set` and `blkin snapshot` ask; empty: control.sock in the folder of the other
+    /// Socket for `blkin set` and `blkin snapshot`; empty: control.sock in the folder of --socket
     #[arg(long, value_name = "PATH", value_parser = path_or_nothing())]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_socket: Option<PathBuf>,
@@ -186,11 +186,11 @@ pub struct Overrides {
     #[arg(long, value_name = "PATH", value_parser = path_or_nothing())]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_lines: Option<PathBuf>,
-    /// A span without a new annotation for this long leaves as it is [default: 10000]
+    /// A span that gets no new annotation for this long is sent as it is [default: 10000]
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_ms: Option<u64>,
-    /// What each sink may hold before it loses annotations [default: 67108864]
+    /// Most bytes that each sink may hold before it loses annotations [default: 67108864]
     #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_bytes: Option<usize>,
@@ -198,15 +198,15 @@ pub struct Overrides {
     #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staging_bytes: Option<u64>,
-    /// Look at start for live programs that offered themselves to nobody [default: true]
+    /// Search at start for live programs that no daemon has [default: true]
     #[arg(long, value_name = "BOOL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<bool>,
-    /// SIGTERM: time to ship what was drained [default: 5000]
+    /// Time for shipping what was drained, after SIGTERM [default: 5000]
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_timeout_ms: Option<u64>,
-    /// A worker without a sign of life for this long is killed and started anew [default: 30000]
+    /// A worker that shows no sign of life for this long is killed and started anew [default: 30000]
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck_kill_ms: Option<u64>,
@@ -225,10 +225,10 @@ pub struct Overrides {
 }
 
 impl Config {
-    /// Whether every value makes sense.
+    /// Checks every value.
     ///
     /// # Errors
-    /// Names the first key that does not, and what is allowed.
+    /// Names the first key with a value that is not allowed, and what is.
     pub fn check(&self) -> Result<(), ConfigError> {
         logging::check(&self.log)?;
         check_upstream("scribe_upstream", &self.scribe_upstream)?;
@@ -238,11 +238,11 @@ impl Config {
         self.check_sockets_differ()?;
         self.check_worker_ids()?;
         if !self.geometry().is_valid() || self.staging_bytes < 16 << 20 {
-            let reason = format!("{} is no multiple of 4096 from 16 MiB to 1 TiB", self.staging_bytes);
+            let reason = format!("{} is not a multiple of 4096 from 16 MiB to 1 TiB", self.staging_bytes);
             return Err(invalid("staging_bytes", reason));
         }
         in_ranges(self.bounds())?;
-        // Nothing is drained without room for a round, and nearly half of the memory may be in use.
+        // A round is drained only if there is room for all of it, and nearly half of the memory may be in use by then.
         let needed = 2 * self.round_bytes();
         if self.staging_bytes < needed {
             return Err(invalid("ring_budget_bytes", format!("needs staging_bytes of {needed} or more")));
@@ -256,14 +256,14 @@ impl Config {
         Ok(())
     }
 
-    /// The servers and files that it ships to; none if there is no sink.
+    /// The servers and files that the daemon ships to; empty if there is no sink.
     pub fn ships_to(&self) -> Vec<String> {
         let Self { scribe_upstream, json_scribe_upstream, json_lines, .. } = self;
         let all = [scribe_upstream.clone(), json_scribe_upstream.clone(), json_lines.display().to_string()];
         all.into_iter().filter(|to| !to.is_empty()).collect()
     }
 
-    /// Whether the sockets, and the file of `json_lines`, can be made by whoever asks.
+    /// Checks that the calling user can create the sockets and the file of `json_lines`.
     ///
     /// # Errors
     /// Names the first key whose folder cannot be written, and why.
@@ -273,20 +273,20 @@ impl Config {
         sockets.into_iter().try_for_each(|(key, path)| writable_folder(key, folder_of(path)))
     }
 
-    /// With one path for two of them the daemon would wait for itself to end.
+    /// With one path for both sockets, the daemon would wait for itself to end.
     fn check_sockets_differ(&self) -> Result<(), ConfigError> {
         let control = self.control_socket();
         let rules = rules_beside(&control);
-        // However the path is written: "x" and "./x" are one.
+        // However the path is written: "x" and "./x" are the same.
         let are_one =
             |a: &Path, b: &Path| a == b || matches!((absolute(a), absolute(b)), (Ok(a), Ok(b)) if a == b);
         if are_one(&self.socket, &control) {
-            let reason = format!("{} is `socket` already; set another", control.display());
+            let reason = format!("{} is the path of `socket`; set another", control.display());
             return Err(invalid("control_socket", reason));
         }
         if are_one(&rules, &self.socket) || are_one(&rules, &control) {
             let reason = format!(
-                "the rules beside it are kept in {}, which is a socket; set another",
+                "its rules file would be {}, which is the path of a socket; set another",
                 rules.display()
             );
             return Err(invalid("control_socket", reason));
@@ -294,8 +294,8 @@ impl Config {
         Ok(())
     }
 
-    /// Of a worker that has another user and still root's group, or the other way round, nobody would think that it may do
-    /// what that one may.
+    /// A worker with another user but still root's group, or the other way round, would have more rights than anybody
+    /// expects.
     fn check_worker_ids(&self) -> Result<(), ConfigError> {
         let (missing, given) = match (self.worker_uid, self.worker_gid) {
             (Some(_), None) => ("worker_gid", "worker_uid"),
@@ -306,7 +306,7 @@ impl Config {
                 return in_ranges(given.map(|(key, id)| (key, id, 0, MAX_ID)));
             }
         };
-        Err(invalid(missing, format!("is needed beside {given}: set both or neither")))
+        Err(invalid(missing, format!("is missing, but {given} is set: set both or neither")))
     }
 
     fn bounds(&self) -> [(&'static str, u64, u64, u64); 20] {
@@ -331,12 +331,12 @@ impl Config {
             ("recorder_keep_ms", self.recorder_keep_ms, 0, 30 * 86_400_000),
             ("max_programs", of(self.max_programs), 1, 100_000),
             ("stop_timeout_ms", self.stop_timeout_ms, 0, 3_600_000),
-            // A worker shows a sign of life far more often, but may be kept from it for a moment.
+            // A healthy worker shows a sign of life far more often, but may be delayed for a moment.
             ("stuck_kill_ms", self.stuck_kill_ms, 2000, 3_600_000),
         ]
     }
 
-    /// Where `blkin set` asks.
+    /// The control socket's path, also when it is not configured.
     pub fn control_socket(&self) -> PathBuf {
         if self.control_socket.as_os_str().is_empty() {
             return self.socket.with_file_name("control.sock");
@@ -344,8 +344,8 @@ impl Config {
         self.control_socket.clone()
     }
 
-    /// Most bytes of staging memory that a round takes for one program: as much as four rings may give, in frames of up to
-    /// 64 rings, and what is left behind one that has to begin anew at the start of the memory.
+    /// Most bytes of staging memory that a round takes for one program: what four rings may give, in frames of up to
+    /// 64 rings, plus what stays unused at the end of the memory when a frame has to wrap to its start.
     pub fn round_bytes(&self) -> u64 {
         5 * self.ring_budget_bytes as u64 + 64 * FRAME_MARGIN_BYTES
     }
@@ -364,12 +364,12 @@ impl Config {
     }
 }
 
-/// Where the rules are kept that are made on this control socket.
+/// The file that keeps the rules made on this control socket.
 pub fn rules_beside(control_socket: &Path) -> PathBuf {
     control_socket.with_extension("rules")
 }
 
-/// A path, or "": that of clap takes no empty one.
+/// A path, or "": clap's own parser for paths refuses an empty one.
 fn path_or_nothing() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
@@ -379,10 +379,11 @@ fn check_upstream(key: &'static str, upstream: &str) -> Result<(), ConfigError> 
         return Ok(());
     }
     let wanted = format!("write {HOST_AND_PORT}, or leave it empty to switch the sink off");
-    Err(invalid(key, format!("{upstream:?} is no HOST:PORT; {wanted}")))
+    Err(invalid(key, format!("{upstream:?} is not HOST:PORT; {wanted}")))
 }
 
-/// Whether the file of lines is there or can be made. Of one that is there the worker alone knows whether it may write it.
+/// Checks that the file of `json_lines` exists or can be created. Whether an existing file can be written only the worker
+/// can tell, which may have another user.
 fn check_lines(path: &Path) -> Result<(), ConfigError> {
     let folder = folder_of(path);
     if path.is_dir() {
@@ -391,9 +392,10 @@ fn check_lines(path: &Path) -> Result<(), ConfigError> {
     if path.as_os_str().is_empty() || path.exists() {
         return Ok(());
     }
-    // Other than those of the sockets: what is to be mounted there may only be late.
+    // Unlike the folders of the sockets, this one is never created: a file system to be mounted there may only be late.
     if !folder.exists() {
-        let reason = format!("{} is not there, and the daemon does not make it: make it", folder.display());
+        let reason =
+            format!("{} does not exist, and the daemon does not create it: create it", folder.display());
         return Err(invalid("json_lines", reason));
     }
     writable_folder("json_lines", folder)
@@ -403,19 +405,19 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether a socket can be bound to this path.
+/// Checks that a socket can be bound to this path.
 fn check_socket(key: &'static str, path: &Path) -> Result<(), ConfigError> {
     let shown = path.display();
     if path.file_name().is_none() {
         return Err(invalid(
             key,
-            format!("{shown:?} is no path of a file; write one such as /run/blkin/{key}"),
+            format!("{shown:?} is not the path of a file; write one such as /run/blkin/{key}"),
         ));
     }
     let bytes = path.as_os_str().len();
     if bytes > MAX_SOCKET_PATH_BYTES {
         let reason =
-            format!("{shown} has {bytes} bytes; the path of a socket has at most {MAX_SOCKET_PATH_BYTES}");
+            format!("{shown} is {bytes} bytes long; a socket path may have at most {MAX_SOCKET_PATH_BYTES}");
         return Err(invalid(key, reason));
     }
     Ok(())
@@ -485,7 +487,9 @@ mod tests {
         assert!(bare.contains("scribe_upstream") && bare.contains("[fd00::5]:9410"), "{bare}");
         let url = refused(&|c| c.json_scribe_upstream = "http://10.0.0.5:9410".into());
         assert!(url.contains("json_scribe_upstream") && url.contains("write HOST:PORT"), "{url}");
-        assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes: 5 is no multiple of 4096 from "));
+        assert!(
+            refused(&|c| c.staging_bytes = 5).contains("staging_bytes: 5 is not a multiple of 4096 from ")
+        );
         assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));
         assert!(refused(&|c| c.stuck_kill_ms = 1999).contains("stuck_kill_ms"));
         assert!(refused(&|c| c.stuck_kill_ms = 3_600_001).contains("stuck_kill_ms"));
@@ -494,8 +498,10 @@ mod tests {
         assert!(refused(&round).contains("ring_budget_bytes: needs staging_bytes of 50331648 or more"));
         assert!(refused(&|c| c.backoff_min_ms = 6000).contains("backoff_min_ms"));
         let alone = refused(&|c| c.worker_uid = Some(7));
-        assert!(alone.contains("worker_gid: is needed beside worker_uid"), "{alone}");
-        assert!(refused(&|c| c.worker_gid = Some(7)).contains("worker_uid: is needed beside worker_gid"));
+        assert!(alone.contains("worker_gid: is missing, but worker_uid is set"), "{alone}");
+        assert!(
+            refused(&|c| c.worker_gid = Some(7)).contains("worker_uid: is missing, but worker_gid is set")
+        );
         for (uid, gid, key) in [(u32::MAX, 7, "worker_uid"), (7, u32::MAX, "worker_gid")] {
             let none = refused(&|c| (c.worker_uid, c.worker_gid) = (Some(uid), Some(gid)));
             assert!(none.contains(&format!("{key}: 4294967295 is not between 0 and 4294967294")), "{none}");
@@ -570,7 +576,7 @@ mod tests {
         }
         for (socket, control) in [("/run/control.rules", ""), ("/run/s", "/run/c.rules")] {
             let shared = check(socket, control).unwrap_err();
-            assert!(shared.contains("control_socket: the rules beside it are kept in /run/c"), "{shared}");
+            assert!(shared.contains("control_socket: its rules file would be /run/c"), "{shared}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The node's daemon: drains the rings of every traced program, joins annotations into spans and ships them.
 //!
-//! Two processes share the work. The **holder** owns the socket and every file descriptor and parses nothing; the
-//! **worker** reads what programs wrote and may be killed at any time. What lies between a ring and an upstream's
-//! acknowledgement is kept in the holder's memory, in the [`staging`] log.
+//! Two processes share the work. The **holder** owns the socket and every file descriptor, and parses nothing. The
+//! **worker** reads what programs wrote, and may be killed at any time. What has left a ring and is not yet acknowledged
+//! by the upstreams is kept in the holder's memory, in the [`staging`] log.
 
 pub mod annotation;
 mod apart;

@@ -11,9 +11,9 @@ use blkin_daemon::logging;
 use blkin_daemon::start::{after_help, say_configuration_is_good};
 use clap::{Parser, Subcommand};
 
-/// How the names of variables begin.
+/// Prefix of the environment variables.
 const VARIABLES: &str = "BLKIN_CONSUMERD_";
-/// Names the file to write once ready, if no flag does.
+/// Variable that names the file to write once ready, unless the flag does.
 const READY_FILE: &str = "BLKIN_CONSUMERD_READY_FILE";
 
 /// Drains every traced program of this machine, joins annotations into spans and ships them
@@ -37,7 +37,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Drains and ships; the daemon starts it by itself
+    /// Drain rings and ship annotations; the daemon starts this process itself
     #[command(hide = true)]
     Worker,
 }

@@ -51,7 +51,7 @@ fn assert_nothing_is_lost(end: End) {
     let address = upstream.address.clone();
     let scribe = upstream.start(|_| Behaviour::Ok);
     let daemon = started(&site, &manager, &address);
-    assert_eq!(daemon.says("goes on where the daemon before stopped").len(), 1);
+    assert_eq!(daemon.says("continuing where the previous daemon stopped").len(), 1);
     let metrics = daemon.settled(calls);
     metrics.assert_balanced();
     assert_eq!((metrics.sum("blkin_lost_total"), metrics.sum("blkin_drained_before_total")), (0, 0));
@@ -133,7 +133,7 @@ fn a_program_that_comes_is_read_though_what_the_holder_counted_was_damaged() {
         metrics.assert_balanced();
         let taken = metrics.sum_where("blkin_offers_total", "outcome=\"taken\"");
         assert_eq!(taken, if copies == 1 { 3 } else { 1 });
-        let told = daemon.said("what the holder had counted was damaged").len();
+        let told = daemon.said("the holder's saved counters were damaged").len();
         assert_eq!(told as u64, copies - 1);
     }
 }
@@ -151,7 +151,10 @@ fn a_configuration_that_cannot_be_used_gives_up_nothing() {
     // 78 would have systemd give up the unit, and all that it keeps for it.
     assert_eq!(site.started_by(manager.starter(), &wrong).ended().code(), Some(1));
     let log = std::fs::read_to_string(site.path("log")).unwrap();
-    assert!(log.contains("systemd keeps what the daemon before had not shipped, and tries again"), "{log}");
+    assert!(
+        log.contains("systemd keeps what the previous daemon had not shipped, and restarts this one"),
+        "{log}"
+    );
     let _scribe = upstream.start(|_| Behaviour::Ok);
     let daemon = started(&site, &manager, &address);
     let metrics = daemon.settled(calls);
@@ -173,7 +176,7 @@ fn what_is_staged_of_a_program_that_nobody_kept_is_counted_and_told() {
     daemon.killed();
     manager.lose_programs();
     let daemon = started(&site, &manager, &upstream.address);
-    let told = daemon.says("gave up what was staged of programs that are not held any more").pop().unwrap();
+    let told = daemon.says("gave up staged annotations of programs that are no longer held").pop().unwrap();
     assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
     let metrics = wait_for("it is counted", || {
         let metrics = daemon.metrics();
@@ -193,7 +196,7 @@ fn the_last_words_of_a_daemon_that_is_restarted_say_what_becomes_of_the_rest() {
     stopped(daemon);
     let log = std::fs::read_to_string(log).unwrap();
     let told = log.lines().find(|line| line.contains("ended before everything was shipped")).unwrap();
-    assert!(told.contains("kept for a restart, given up if systemd only stops the daemon"), "{told}");
+    assert!(told.contains("kept for a restart, given up if the unit is stopped for good"), "{told}");
 }
 
 #[test]
@@ -231,7 +234,7 @@ fn a_daemon_whose_memory_has_another_size_says_how_much_it_gives_up() {
     stopped(daemon);
     let arguments = ["--scribe-upstream", &upstream.address, "--staging-bytes", "134217728"];
     let daemon = site.started_by(manager.starter(), &arguments).ready();
-    let told = daemon.says("gave up what the daemon before had not shipped").pop().unwrap();
+    let told = daemon.says("gave up what the previous daemon had not shipped").pop().unwrap();
     assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
     // Of a program that is known still it is counted, too.
     wait_for("it is counted", || {

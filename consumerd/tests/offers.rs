@@ -49,13 +49,13 @@ fn programs_wait_while_there_are_no_descriptors_and_none_is_lost() {
         limit_descriptors(daemon.pid(), Some(more));
         let programs: Vec<_> = (0..8).map(|_| site.program(&[20, 1], &[])).collect();
         wait_for("it says that programs wait", || {
-            daemon.said("programs wait to be taken in").first().cloned()
+            daemon.said("programs wait to be admitted").first().cloned()
         });
         let made: u64 = programs.into_iter().map(Program::finish).sum();
         limit_descriptors(daemon.pid(), None);
         daemon.settled(made).assert_balanced();
         wait_for("it says that none waits any more", || daemon.said("descriptors for all").first().cloned());
-        assert_eq!(daemon.said("programs wait to be taken in").len(), 1);
+        assert_eq!(daemon.said("programs wait to be admitted").len(), 1);
         assert_eq!(daemon.metrics().sum_where("blkin_offers_total", "refused_malformed"), 0);
     }
 }
@@ -70,7 +70,7 @@ fn a_program_for_whose_descriptors_the_worker_has_no_room_is_named_to_the_next_o
     let made = site.program(&[20, 1], &[]).finish();
     daemon.settled(made).assert_balanced();
     assert_ne!(daemon.worker_pid(), worker);
-    daemon.says("there was no room for a program's descriptors");
+    daemon.says("no file descriptors were left for a program");
 }
 
 /// Most programs have ended by then: nobody else would read them.

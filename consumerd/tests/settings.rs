@@ -221,7 +221,7 @@ fn programs_beyond_a_quota_are_refused_and_the_log_says_beyond_which() {
             metrics.sum("blkin_programs_held") == most && refused >= 2 - most
         });
         assert_eq!(metrics.sum_where("blkin_offers_total", "taken"), most, "{line}");
-        let said = &daemon.says("refused a program: quota; raise ")[0];
+        let said = &daemon.says("refused a program: over quota; raise ")[0];
         let to_raise = said.split("; raise ").nth(1).and_then(|rest| rest.split([' ', ',']).next());
         assert_eq!(to_raise, line.split(' ').next(), "{said}");
         programs.into_iter().for_each(Program::end);

@@ -144,7 +144,7 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
     assert!(daemon.ended().success());
     let text = reading.join().unwrap();
     assert_eq!(text.lines().count() as u64, acked);
-    let told = daemon.said("annotations were lost: more waits to be shipped than there is room for");
+    let told = daemon.said("annotations were lost: more wait to be shipped than there is room for");
     assert_eq!(
         field(&told, "queue_full"),
         metrics.sum_where("blkin_sink_lost_total", "cause=\"queue_full\""),
@@ -339,7 +339,7 @@ fn what_is_left_in_the_rings_of_a_program_that_has_ended_is_named() {
     wait_for("the daemon is ending", || (!site.socket().exists()).then_some(()));
     send_signal(worker, Signal::CONT);
     assert!(daemon.ended().success());
-    let left = daemon.said("ended before the rings of programs that have ended were read");
+    let left = daemon.said("the daemon ended before it had read the rings of all ended programs");
     let last = daemon.said("ended before everything was shipped");
     assert!(field(&left, "annotations") > 0, "{left:?}");
     assert_eq!(field(&left, "annotations") + field(&last, "annotations"), made, "{left:?} {last:?}");

@@ -68,7 +68,7 @@ fn a_program_that_may_not_wake_is_drained_on_time() -> Result<()> {
 #[test]
 fn before_linux_5_16_programs_are_drained_on_time() -> Result<()> {
     let (_folder, node, mut program) = start_by(Some("old_kernel"), &[])?;
-    let told = || node.consumerd().ok()?.log().contains("rings are looked at on time alone").then_some(());
+    let told = || node.consumerd().ok()?.log().contains("rings are polled on a timer alone").then_some(());
     wait::until(LIMIT, "it to say so", told)?;
     let calls = burst(&node, &mut program)?;
     assert_eq!(node.consumerd()?.metrics()?.sum("blkin_wakes_total", &[]), 0);

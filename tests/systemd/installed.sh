@@ -66,7 +66,7 @@ gives_up_nothing() {
 }
 check "with a configuration that cannot be used, too, until that is mended" gives_up_nothing
 check "all of it is killed, and started again" is_killed all
-goes_on() { [ "$(journalctl -q -o cat -u blkin-consumerd | grep -c 'goes on where the daemon before stopped')" -ge 3 ]; }
+goes_on() { [ "$(journalctl -q -o cat -u blkin-consumerd | grep -c 'continuing where the previous daemon stopped')" -ge 3 ]; }
 check "it goes on each time where it stopped" goes_on
 check "the collector is there again" systemctl start blkin-collector
 check "it shows what was recorded before all that" until_true blkin trace "$request"

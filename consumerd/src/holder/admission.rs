@@ -19,16 +19,16 @@ use crate::link::Program;
 const LAST_LOOKS: usize = 20;
 
 /// Why programs are refused, in the log, and what to raise where that is not known of a single one.
-const OVER_QUOTA: &str = "quota; raise";
+const OVER_QUOTA: &str = "over quota; raise";
 pub(super) const ANY_QUOTA: &str = "max_programs*, max_shared_bytes_per_uid or the limit of open files";
 const ELSEWHERE: &str = "another daemon reads it";
 /// What is said of programs of which that is not known, in the log.
 const UNCLAIMED: &str = "failed to find out whether another daemon reads";
 /// What to do about programs without a process id, in the log.
-const NO_IDS: &str = "run consumerd in the machine's (--pid=host, hostPID: true)";
+const NO_IDS: &str = "run consumerd in the machine's PID namespace (--pid=host, hostPID: true)";
 /// Why programs wait, in the log.
 const NO_DESCRIPTORS: &str =
-    "no descriptors are left; raise the limit of open files (LimitNOFILE, ulimit -n)";
+    "no file descriptors are left; raise the limit of open files (LimitNOFILE, ulimit -n)";
 
 impl Holder<'_> {
     pub(super) fn scan(&mut self) {
@@ -104,7 +104,7 @@ impl Holder<'_> {
     fn tell_foreign(&mut self, pid: u32) {
         if pid == 0 && !std::mem::replace(&mut self.was_foreign, true) {
             tracing::warn!(
-                "programs of another PID namespace have no process id here, and what names they give themselves: {NO_IDS}"
+                "programs of another PID namespace are shown without a process id, under names that they chose themselves; {NO_IDS}"
             );
         }
     }
@@ -169,8 +169,8 @@ impl Holder<'_> {
     fn tell_short_of_descriptors(&mut self) {
         let is_short = self.offers.is_short();
         match (std::mem::replace(&mut self.was_short, is_short), is_short) {
-            (false, true) => tracing::warn!("programs wait to be taken in: {NO_DESCRIPTORS}"),
-            (true, false) => tracing::info!("there are descriptors for all programs again"),
+            (false, true) => tracing::warn!("programs wait to be admitted: {NO_DESCRIPTORS}"),
+            (true, false) => tracing::info!("there are enough file descriptors for all programs again"),
             _ => {}
         }
     }

@@ -69,8 +69,8 @@ impl State {
             if self.notices.admit(Instant::now()).is_some() {
                 self.has_said_full = true;
                 tracing::warn!(
-                    "what local users sent to a socket of the daemon cannot be closed, for they hold that up, or send too \
-                     much: nobody is heard there until it can be"
+                    "what local users sent to the daemon's sockets cannot be closed: they block the close, or send too \
+                     much; the daemon accepts nothing there until it can close that"
                 );
             }
         } else if !is_full && std::mem::take(&mut self.has_said_full) {
@@ -83,8 +83,8 @@ impl State {
             tracing::warn!(
                 uid,
                 held_back,
-                "what a user sent to a socket of the daemon cannot be closed, for he holds that up: no program of his is taken \
-                 in until it can be"
+                "descriptors that a user sent to a socket of the daemon cannot be closed, because he blocks the close: no \
+                 program of this user is admitted until they are closed"
             );
         }
     }

@@ -58,7 +58,7 @@ fn rules_file(path: &Path) -> io::Result<OwnedFd> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "the rules beside it are no file of their own",
+            "the rules file beside it is not a regular file, or has several links",
         ));
     }
     if stat.st_size != FILE_BYTES as i64 {

@@ -107,8 +107,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| {
         let path = folder.display();
         let what = match error.kind() {
-            ErrorKind::AlreadyExists => format!("{path} is there, and is no folder"),
-            _ => format!("failed to make the folder {path}: {error}"),
+            ErrorKind::AlreadyExists => format!("{path} exists, but is not a folder"),
+            _ => format!("failed to create the folder {path}: {error}"),
         };
         io::Error::new(error.kind(), what)
     })
@@ -135,7 +135,7 @@ pub(super) fn unconnected(kind: SocketType) -> io::Result<OwnedFd> {
 fn remove_stale(path: &Path, address: &SocketAddrUnix, kind: SocketType) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file which is no socket"));
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "a file that is not a socket is there"));
     }
     match connect(unconnected(kind)?, address) {
         Err(rustix::io::Errno::CONNREFUSED) => std::fs::remove_file(path),
@@ -282,7 +282,7 @@ mod tests {
         let file = folder.path().join("run");
         std::fs::write(&file, "").unwrap();
         let error = LocalSocket::listen(&file.join("s"), SocketType::STREAM, 8).unwrap_err();
-        assert_eq!(error.to_string(), format!("{} is there, and is no folder", file.display()));
+        assert_eq!(error.to_string(), format!("{} exists, but is not a folder", file.display()));
     }
 
     #[test]

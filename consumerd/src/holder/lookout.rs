@@ -15,12 +15,12 @@ impl Holder<'_> {
         for socket in self.lost.iter().filter(|socket| !before.contains(socket)) {
             tracing::error!(
                 socket = %socket.display(),
-                "the file of a socket was removed, or another took its place: nobody finds this daemon there; restart it, \
-                 and see to it that no other daemon has the same socket"
+                "the file of a socket was removed or replaced: nobody reaches this daemon there; restart it, and make sure \
+                 that no other daemon uses the same path"
             );
         }
         for socket in before.iter().filter(|socket| !self.lost.contains(socket)) {
-            tracing::info!(socket = %socket.display(), "the file of a socket is in its place again");
+            tracing::info!(socket = %socket.display(), "the file of a socket is back in its place");
         }
         self.lost.is_empty()
     }

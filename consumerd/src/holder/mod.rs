@@ -99,7 +99,7 @@ pub fn while_something_is_kept(error: ConfigError) -> Failure {
         return error.into();
     }
     anyhow!(
-        "{error}; systemd keeps what the daemon before had not shipped, and tries again until it can be used"
+        "{error}; systemd keeps what the previous daemon had not shipped, and restarts this one until its configuration can be used"
     )
     .into()
 }
@@ -296,7 +296,7 @@ impl<'a> Holder<'a> {
         self.counters.add(Count::Restarts);
         self.publish_counters();
         let ended = worker.end_told(status);
-        tracing::warn!("the worker ended ({ended}); starting another, which goes on where it stopped");
+        tracing::warn!("the worker ended ({ended}); starting another, which continues where it stopped");
         self.pause_before_restart(worker.age()).await;
         Ok(None)
     }

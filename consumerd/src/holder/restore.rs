@@ -47,7 +47,7 @@ impl Holder<'_> {
             tracing::info!(
                 programs,
                 refused,
-                "goes on where the daemon before stopped: systemd kept what it held"
+                "continuing where the previous daemon stopped: systemd kept what it held"
             );
         }
     }
@@ -57,7 +57,7 @@ impl Holder<'_> {
         match counters::read(&self.staging) {
             Some(counters) => self.counters = counters,
             None => {
-                tracing::error!("what the holder had counted was damaged; counts anew");
+                tracing::error!("the holder's saved counters were damaged; they restart at 0");
                 let last = numbers::last_given(&self.staging, self.config.geometry());
                 self.counters.set(Count::NextNumber, last.saturating_add(1));
             }
@@ -133,7 +133,7 @@ impl Holder<'_> {
 }
 
 fn tell_unnoted(error: &io::Error) {
-    tracing::warn!("failed to note which number is whose, for the next daemon: {error}");
+    tracing::warn!("failed to record the programs' numbers for the next daemon: {error}");
 }
 
 /// Tells systemd something. Where it cannot be told, nothing is kept from then on, and that is said.
@@ -157,11 +157,11 @@ pub(super) fn staging_of(config: &Config, kept: Option<Memfd>) -> anyhow::Result
         let annotations = staged(staging).ok();
         tracing::warn!(
             annotations,
-            "gave up what the daemon before had not shipped: its memory has another version or size (`staging_bytes`, \
-             `max_programs`, or a limit of open files that leaves room for fewer)"
+            "gave up what the previous daemon had not shipped: its staging memory has another version or size \
+             (`staging_bytes`, `max_programs`, or a limit of open files that leaves room for fewer programs)"
         );
     }
-    let mut staging = Memfd::create(geometry.total_bytes()).context("failed to make staging memory")?;
+    let mut staging = Memfd::create(geometry.total_bytes()).context("failed to create staging memory")?;
     Staging::format(&mut staging, geometry).context("failed to prepare staging memory")?;
     Ok((staging, false))
 }

@@ -42,9 +42,9 @@ pub(super) fn live_programs(memfd: impl AsFd) -> Vec<Offer> {
     if hidden > 0 && !may_look_at_all() {
         tracing::warn!(
             processes = hidden,
-            "failed to look for programs in processes of others: what runs already there is read once it offers itself, when a \
-             ring is full, at its first use of a CPU or at its end; give the daemon CAP_SYS_PTRACE, or set `scan = false` \
-             if it is not to look"
+            "failed to search other users' processes for programs: those already running are read once they offer themselves \
+             (when a ring is full, at their first use of a CPU, or at their end); give the daemon CAP_SYS_PTRACE, or set \
+             `scan = false` to switch the search off"
         );
     }
     programs

@@ -197,7 +197,8 @@ impl Store {
             tracing::warn!(
                 programs = self.kept.len(),
                 descriptors = self.most,
-                "systemd keeps no more programs over a restart until one goes (FileDescriptorStoreMax= and FDSTORE= of the unit)"
+                "systemd can keep no more programs over a restart until one is released (FileDescriptorStoreMax= and FDSTORE= \
+                 of the unit)"
             );
         }
     }
@@ -214,7 +215,7 @@ impl Store {
 /// Says why nothing is kept.
 pub(super) fn tell_failure(error: &io::Error) {
     tracing::warn!(
-        "failed to have systemd keep descriptors ($NOTIFY_SOCKET): {error}; a restart gives up what is not shipped"
+        "failed to store descriptors with systemd ($NOTIFY_SOCKET): {error}; a restart gives up what is not shipped"
     );
 }
 

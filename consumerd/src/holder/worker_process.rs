@@ -115,7 +115,7 @@ impl WorkerProcess {
                 // It has ended, and left unread what it was told.
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => out.push(None),
                 Err(e) => {
-                    tracing::error!(pid = self.pid(), "failed to hear the worker; killing it: {e}");
+                    tracing::error!(pid = self.pid(), "failed to receive from the worker; killing it: {e}");
                     self.kill();
                     out.push(None);
                 }
@@ -193,7 +193,7 @@ fn end_told(status: ExitStatus, by_us: bool) -> String {
         return status.to_string();
     }
     format!(
-        "{status}; unless somebody killed it memory was short: raise the limit (MemoryMax, or the container's), or lower \
+        "{status}; unless somebody killed it, memory was short: raise the limit (MemoryMax, or the container's), or lower \
          `staging_bytes`, `queue_bytes` and `max_open_bytes`"
     )
 }

@@ -27,7 +27,7 @@ impl TryFrom<Vec<String>> for Levels {
         let mut levels = 0;
         for name in names {
             let Some(level) = NAMES.iter().position(|known| *known == name) else {
-                return Err(format!("{name:?} is no level; these are: {}", NAMES.join(" ")));
+                return Err(format!("{name:?} is not a level; the levels are: {}", NAMES.join(" ")));
             };
             levels |= 1 << level;
         }

@@ -186,7 +186,7 @@ impl Inner {
             return Ok(subject);
         }
         let why = format!(
-            "process {pid} is user {}'s; only root, the daemon's user and that user may set it",
+            "process {pid} belongs to user {}; only root, the daemon's user and that user may set it",
             subject.uid
         );
         Err(Answer::refused(Cause::NotAllowed, why))
@@ -206,9 +206,9 @@ impl Inner {
             .collect();
         within.dedup();
         match within.len() {
-            0 => "none is that you may set or read".into(),
+            0 => "there are none that you may set or read".into(),
             more if more > MAX_NAMED => {
-                format!("these are, among {more}: {}", within[..MAX_NAMED].join(", "))
+                format!("these are, the first {MAX_NAMED} of {more}: {}", within[..MAX_NAMED].join(", "))
             }
             _ => format!("these are: {}", within.join(", ")),
         }

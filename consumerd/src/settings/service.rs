@@ -328,7 +328,7 @@ mod tests {
         };
         let nobody = "no program that you may read is attached";
         assert_eq!(why("\"all\""), nobody);
-        let nobody_else = "none is that you may set or read";
+        let nobody_else = "there are none that you may set or read";
         assert_eq!(why("{\"pid\":7}"), format!("{nobody} under process id 7; {nobody_else}"));
         // That much of a name the kernel keeps.
         let named = format!("{nobody} under the name \"name-of-a-progr\"; {nobody_else}");

@@ -45,7 +45,7 @@ impl Pump {
     pub fn run(self, outlet: impl Outlet) {
         let name = self.name;
         if let Err(error) = outlet.run(self) {
-            tracing::error!(sink = name, "failed to go on shipping: {error}");
+            tracing::error!(sink = name, "the sink's thread failed and ships nothing more: {error}");
         }
     }
 

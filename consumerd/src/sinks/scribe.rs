@@ -130,7 +130,7 @@ impl Scribe {
         self.refusals += 1;
         if self.refusals >= REFUSALS {
             pump.refused(&format_args!(
-                "it refuses one message after the other, each of which it does not get: {why}"
+                "the upstream refuses one message after another, and each of them is lost: {why}"
             ));
         }
     }
@@ -178,7 +178,8 @@ impl Scribe {
         answered.iter().for_each(|batch| pump.queue.settle_single(batch, outcome));
         if let Some(batch) = given_up {
             self.tell_refused(&format_args!(
-                "the upstream broke off or failed {TIMES} times in a row on the same message, and on no other: it is given up"
+                "the upstream disconnected or failed {TIMES} times in a row on the same message, and on no other: the message \
+                 is given up"
             ));
             pump.queue.settle_single(&batch, Outcome::Rejected);
         }

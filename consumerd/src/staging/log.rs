@@ -50,7 +50,7 @@ pub enum StagingError {
     )]
     Io(#[from] io::Error),
     /// The bytes are not a staging log of this version.
-    #[error("failed to read the staging memory: {0}; the next worker goes on without what cannot be read")]
+    #[error("failed to read the staging memory: {0}; the next worker continues without what cannot be read")]
     Damaged(&'static str),
     /// The log is full; drain again after frames have been retired.
     #[error("failed to stage a range: the log is full; it empties as sinks acknowledge")]

@@ -280,7 +280,11 @@ fn restored(s: &SinkState) -> SinkFigures {
 fn tell_removed(names: &[&'static str], saved: &[SinkState]) {
     let removed = saved.iter().filter(|sink| sink.name != NO_SINK && !names.contains(&sink.name.as_str()));
     for SinkState { name, acked, .. } in removed {
-        tracing::warn!(sink = name, acked, "is configured no more: what it had not shipped is given up");
+        tracing::warn!(
+            sink = name,
+            acked,
+            "the sink is no longer configured: what it had not shipped is given up"
+        );
     }
 }
 

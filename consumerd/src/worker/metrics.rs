@@ -56,7 +56,7 @@ impl Collector for EngineCollector {
         encode_spans(&mut encoder, &snapshot)?;
         encode_daemon(&mut encoder, &snapshot)?;
         let wakes = one(self.wakes.load(Relaxed));
-        counters_of(&mut encoder, "blkin_wakes", "sleeps that a program ended", wakes)?;
+        counters_of(&mut encoder, "blkin_wakes", "sleeps of the worker that a program ended early", wakes)?;
         encode_settings(&mut encoder, &self.settings.figures())
     }
 }
@@ -68,14 +68,16 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
         let samples = all.iter().map(|(label, totals)| (vec![("process", *label)], figure(totals)));
         counters_of(encoder, name, help, samples.collect())
     };
-    counter(encoder, "blkin_program_attempted", "calls of record on a sampled trace", |t| {
+    counter(encoder, "blkin_program_attempted", "calls to record an annotation of a sampled trace", |t| {
         t.counters.attempted
     })?;
     counter(encoder, "blkin_program_committed", "records that got a place in a ring", |t| {
         t.counters.committed
     })?;
-    counter(encoder, "blkin_program_truncated", "records of which a text was cut", |t| t.counters.truncated)?;
-    counter(encoder, "blkin_program_not_interned", "texts without room in the table of names", |t| {
+    counter(encoder, "blkin_program_truncated", "records in which a text was cut short", |t| {
+        t.counters.truncated
+    })?;
+    counter(encoder, "blkin_program_not_interned", "texts for which the table of names had no room", |t| {
         t.counters.not_interned
     })?;
     counter(encoder, "blkin_drained_before", "records drained by an earlier daemon", |t| t.drained_before)?;
@@ -100,7 +102,7 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
     counters_of(
         encoder,
         "blkin_lost",
-        "records lost before or while they were drained",
+        "records lost in the rings or while they were drained",
         by_cause(&all, &causes),
     )?;
     let pending = all.iter().map(|(label, totals)| (vec![("process", *label)], totals.pending));
@@ -129,16 +131,26 @@ fn by_cause<'a>(all: &[(&'a str, Totals)], causes: &[Cause]) -> Vec<Sample<'a>> 
 fn encode_sinks(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     let sinks = &snapshot.sinks;
     let acked = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.acked));
-    counters_of(encoder, "blkin_sink_acked", "annotations that the other side has", acked.collect())?;
+    counters_of(
+        encoder,
+        "blkin_sink_acked",
+        "annotations that the other side acknowledged",
+        acked.collect(),
+    )?;
     let valid = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.valid));
-    counters_of(encoder, "blkin_sink_valid", "annotations that the sink was given", valid.collect())?;
+    counters_of(encoder, "blkin_sink_valid", "annotations given to the sink", valid.collect())?;
     let lost = sinks.iter().flat_map(|(name, sink)| {
         let causes = sink.lost(name).into_iter();
         causes.map(|(cause, figure)| (vec![("sink", *name), ("cause", cause)], figure))
     });
     counters_of(encoder, "blkin_sink_lost", "annotations that the sink lost", lost.collect())?;
     let in_flight = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.in_flight));
-    gauges_of(encoder, "blkin_sink_in_flight", "annotations given and not settled", in_flight.collect())?;
+    gauges_of(
+        encoder,
+        "blkin_sink_in_flight",
+        "annotations given to the sink, neither acknowledged nor lost yet",
+        in_flight.collect(),
+    )?;
     encode_queues(encoder, &snapshot.queues)
 }
 
@@ -149,8 +161,7 @@ fn encode_queues(encoder: &mut DescriptorEncoder<'_>, queues: &[(&str, Fill)]) -
     };
     gauge("blkin_sink_queued_bytes", "bytes in the sink's queue", |fill| fill.bytes)?;
     gauge("blkin_sink_queue_bytes", "bytes that may be in the sink's queue", |fill| fill.limit_bytes)?;
-    let help =
-        "bytes that the program which holds most of the sink's queue may add before annotations are lost";
+    let help = "bytes that the program with the most in the sink's queue may add before it loses annotations";
     gauge("blkin_sink_queue_room_bytes", help, |fill| fill.room_bytes)
 }
 
@@ -163,15 +174,20 @@ fn encode_spans(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt
         ("ending", spans.ending),
     ];
     let left = left.map(|(reason, figure)| (vec![("reason", reason)], figure));
-    counters_of(encoder, "blkin_spans_left", "pieces of spans that left, by reason", left.into())?;
-    counters_of(encoder, "blkin_spans_late", "pieces of spans that had left before", one(spans.late))?;
-    gauges_of(encoder, "blkin_spans_open", "spans that have not left yet", one(snapshot.open_spans))?;
+    counters_of(encoder, "blkin_spans_left", "pieces of spans passed to the sinks, by reason", left.into())?;
+    counters_of(
+        encoder,
+        "blkin_spans_late",
+        "pieces of spans of which an earlier piece had left already",
+        one(spans.late),
+    )?;
     gauges_of(
         encoder,
-        "blkin_spans_open_bytes",
-        "bytes in spans that have not left yet",
-        one(snapshot.open_span_bytes),
-    )
+        "blkin_spans_open",
+        "spans being joined, not passed to the sinks yet",
+        one(snapshot.open_spans),
+    )?;
+    gauges_of(encoder, "blkin_spans_open_bytes", "bytes in spans being joined", one(snapshot.open_span_bytes))
 }
 
 fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
@@ -183,19 +199,30 @@ fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fm
         "programs that have ended",
         one(snapshot.departed_programs),
     )?;
-    let help = "programs whose rings are not drained: they have their share of memory, and no sink keeps up";
+    let help =
+        "programs whose rings are not drained because they fill their share of memory and no sink keeps up";
     gauges_of(encoder, "blkin_programs_held_back", help, one(snapshot.programs_held_back as u64))?;
     let kept = one(snapshot.recorders_kept);
-    gauges_of(encoder, "blkin_recorders_kept", "flight recorders kept of programs that have ended", kept)?;
+    gauges_of(encoder, "blkin_recorders_kept", "flight recorders of ended programs that are kept", kept)?;
     let evicted = one(snapshot.recorders_evicted);
-    counters_of(encoder, "blkin_recorders_evicted", "flight recorders that nobody took in time", evicted)?;
+    counters_of(
+        encoder,
+        "blkin_recorders_evicted",
+        "flight recorders given up because nobody took them in time",
+        evicted,
+    )?;
     let rejected = one(snapshot.rejected_programs);
-    counters_of(encoder, "blkin_programs_rejected", "offers that could not be attached", rejected)?;
-    let help = "programs whose own figures contradicted each other";
+    counters_of(
+        encoder,
+        "blkin_programs_rejected",
+        "offered programs that could not be attached to",
+        rejected,
+    )?;
+    let help = "programs whose own counters contradicted each other";
     counters_of(encoder, "blkin_programs_unsound", help, one(snapshot.unsound_programs))?;
-    let help = "staging memory in use: by what waits, and by what came after the oldest of that";
+    let help = "staging memory in use: everything from the oldest annotation that is not settled onwards";
     gauges_of(encoder, "blkin_staging_used_bytes", help, one(snapshot.staging_used_bytes))?;
-    let help = "staging memory that may be in use, of staging_bytes: beyond it the oldest is given up";
+    let help = "how much of staging_bytes may be in use before the oldest annotations are given up";
     gauges_of(encoder, "blkin_staging_bytes", help, one(snapshot.staging_limit_bytes))?;
     encode_holder(encoder, &snapshot.holder)
 }
@@ -209,11 +236,11 @@ fn encode_holder(encoder: &mut DescriptorEncoder<'_>, holder: &Counters) -> fmt:
         ("refused_elsewhere", Count::Elsewhere),
     ];
     let offers = offers.map(|(outcome, count)| (vec![("outcome", outcome)], holder.get(count)));
-    counters_of(encoder, "blkin_offers", "offers of programs, by what became of them", offers.into())?;
+    counters_of(encoder, "blkin_offers", "offers of programs, by outcome", offers.into())?;
     let lines = "lines of the holder's log that nobody read in time, or that could not be written";
     let counters = [
         ("blkin_holder_log_lines_lost", lines, Count::LogLinesLost),
-        ("blkin_scan_found", "programs found by the look at start", Count::Scan),
+        ("blkin_scan_found", "programs found by the scan at start", Count::Scan),
         ("blkin_worker_restarts", "workers that ended before they were asked to", Count::Restarts),
         ("blkin_worker_stuck_kills", "workers killed because they showed no sign of life", Count::StuckKills),
     ];
@@ -230,10 +257,10 @@ fn encode_settings(encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fm
         figures.programs.iter().map(sample).collect::<Vec<_>>()
     };
     let blocked = of_each(|in_force| u64::from(in_force.blocked_levels()));
-    let help = "levels that the program was told not to record, bit n for level n; 255 is off";
+    let help = "levels that the program is told not to record, bit n for level n; 255: all, recording is off";
     gauges_of(encoder, "blkin_program_blocked_levels", help, by_process(&blocked))?;
     let rate = of_each(|in_force| in_force.rate);
-    let help = "one of how many requests the program was told to trace; 0 is its own choice";
+    let help = "the program is told to trace one of this many requests; 0: the program decides";
     gauges_of(encoder, "blkin_program_rate", help, by_process(&rate))
 }
 

@@ -97,10 +97,10 @@ struct Hello {
 fn hello(link: &OwnedFd) -> anyhow::Result<Hello> {
     let received = receive(link, MAX_MESSAGE_BYTES)?;
     let Some(Message::Hello(settings)) = Message::decode(&received.bytes) else {
-        bail!("it does not say hello")
+        bail!("the first message is not a hello")
     };
     let [staging, http, control, rules] =
-        <[OwnedFd; 4]>::try_from(received.fds).ok().context("descriptors are missing")?;
+        <[OwnedFd; 4]>::try_from(received.fds).ok().context("the hello came without its four descriptors")?;
     let (config, is_kept) = serde_json::from_slice(&settings)?;
     Ok(Hello { config, is_kept, staging, http, control, rules })
 }
@@ -294,7 +294,7 @@ impl Worker {
                     to,
                     queue_full,
                     spool_evicted,
-                    "annotations were lost: more waits to be shipped than there is room for"
+                    "annotations were lost: more wait to be shipped than there is room for"
                 );
             }
         }
@@ -433,7 +433,10 @@ impl Worker {
         let annotations = engine.left_behind();
         if annotations > 0 {
             let fate = fate(self.is_kept);
-            tracing::warn!(annotations, "ended before the rings of programs that have ended were read{fate}");
+            tracing::warn!(
+                annotations,
+                "the daemon ended before it had read the rings of all ended programs{fate}"
+            );
         }
         tell_recorders(engine.kept_recorders(), self.is_kept);
         Ok(())
@@ -450,7 +453,7 @@ fn has_not_ended(serving: &Serving) -> anyhow::Result<()> {
 
 /// What becomes of what is left when the daemon ends, as the end of a line.
 fn fate(is_kept: bool) -> &'static str {
-    if is_kept { ": kept for a restart, given up if systemd only stops the daemon" } else { "" }
+    if is_kept { ": kept for a restart, given up if the unit is stopped for good" } else { "" }
 }
 
 /// Names what ends with the daemon, the first of them.
@@ -495,7 +498,7 @@ fn take_over(link: &OwnedFd, engine: &mut Engine) -> anyhow::Result<()> {
             // Programs are named as fast as this hears of them: a beat may come in between.
             (Message::Beat(_), _) => {}
             (Message::Complete, _) => break,
-            _ => bail!("failed to understand the holder"),
+            _ => bail!("the holder sent an unexpected message"),
         }
     }
     Ok(())
@@ -514,7 +517,7 @@ fn next_message(link: impl AsFd) -> io::Result<Option<Heard>> {
     // The system hands over what it has room for. The holder takes the program for named: the next worker is told of it again.
     if matches!(message, Message::Attach(_)) && fds.is_none() {
         return Err(io::Error::other(
-            "there was no room for a program's descriptors (LimitNOFILE, ulimit -n)",
+            "no file descriptors were left for a program; raise the limit of open files (LimitNOFILE, ulimit -n)",
         ));
     }
     Ok(Some((message, fds)))

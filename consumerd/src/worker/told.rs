@@ -41,7 +41,7 @@ impl Told {
                 process,
                 slot,
                 held_back,
-                "the program's ring contradicts itself; it is not read any more"
+                "a ring of the program contradicts itself; it is no longer read"
             );
         }
     }
@@ -56,7 +56,7 @@ impl Told {
                 committed,
                 lost = counters.lost(),
                 held_back,
-                "figures of a program contradict each other; it counts with what was read of it alone"
+                "counters of a program contradict each other; from now on only what was read from its rings counts"
             );
         }
     }
@@ -83,13 +83,10 @@ impl Told {
             tracing::warn!(programs, "failed to attach to more programs");
         }
         if let Some(programs) = self.insane.rest(now) {
-            tracing::warn!(
-                programs,
-                "rings of more programs contradict themselves; they are not read any more"
-            );
+            tracing::warn!(programs, "rings of more programs contradict themselves; they are no longer read");
         }
         if let Some(programs) = self.unsound.rest(now) {
-            tracing::warn!(programs, "figures of more programs contradict each other");
+            tracing::warn!(programs, "counters of more programs contradict each other");
         }
         if let Some(programs) = self.given_up.rest(now) {
             tracing::warn!(programs, "the flight recorders of more programs that have ended were given up");

@@ -74,7 +74,7 @@ impl Waker {
         } else {
             heartbeat.finish();
             tracing::info!(
-                "this kernel cannot wait for many programs at once: rings are looked at on time alone"
+                "this kernel cannot wait for many programs at once (futex_waitv): rings are polled on a timer alone"
             );
             None
         };
@@ -181,7 +181,7 @@ impl Thread {
                 Ok(Woken::NotAsleep) => self.watched().leave_out_unruly(),
                 Ok(Woken::ByProgram) => self.wake(),
                 Err(e) => {
-                    tracing::warn!("failed to wait for programs, looking at the rings on time alone: {e}");
+                    tracing::warn!("failed to wait for programs; rings are polled on a timer alone: {e}");
                     self.fail();
                     return heartbeat.finish();
                 }

@@ -13,12 +13,14 @@ const FRAMES_A_BEAT: usize = 64;
 pub(super) fn open(mut staging: Memfd, config: &Config) -> Result<(Staging<Memfd>, Recovered), StagingError> {
     let geometry = config.geometry();
     if !Staging::is_of(&staging, geometry) {
-        tracing::error!("the staging memory's header was damaged; wrote it anew");
+        tracing::error!("the staging memory's header was damaged; rewrote it");
         Staging::format(&mut staging, geometry)?;
     }
     let (staging, recovered) = Staging::open(staging)?;
     if recovered.is_cut {
-        tracing::error!("the staging memory was damaged: its log ended before it began; goes on without it");
+        tracing::error!(
+            "the staging memory was damaged: its log ended before it began; continuing with an empty log"
+        );
     }
     Ok((staging, recovered))
 }
@@ -40,7 +42,8 @@ impl Engine {
         if unreadable > 0 {
             tracing::warn!(
                 annotations = unreadable,
-                "gave up what was staged of programs that are not held any more: nobody else has the names in it (counted as invalid)"
+                "gave up staged annotations of programs that are no longer held: only the programs' memory has the names in them \
+                 (counted as invalid)"
             );
         }
         self.fold_lost();
@@ -58,7 +61,7 @@ impl Engine {
                 Ok(None) => return Ok(unreadable),
                 Err(StagingError::Damaged(what)) => {
                     tracing::error!(
-                        "the staging memory was damaged: {what}; goes on without what cannot be read"
+                        "the staging memory was damaged: {what}; continuing without what cannot be read"
                     );
                     self.staging.cut(at)?;
                     return Ok(unreadable);
@@ -95,7 +98,7 @@ impl Engine {
         if annotations > 0 {
             tracing::error!(
                 annotations,
-                "what was staged of programs is not there any more (counted as invalid)"
+                "annotations drained from programs are missing from the staging memory (counted as invalid)"
             );
         }
         self.take_staged(&mut staged)
@@ -104,7 +107,7 @@ impl Engine {
     /// No counter of `/metrics` goes back.
     fn go_on_from_shown(&mut self) -> Result<(), StagingError> {
         let shown = Shown::read(&self.shown)?.unwrap_or_else(|| {
-            tracing::error!("the staging memory was damaged: what /metrics has shown is not known any more; counters may go back");
+            tracing::error!("the staging memory was damaged: the counters last shown in /metrics are unknown, and may go back");
             Shown::default()
         });
         self.ledger.goes_on_from(|sink| shown.settled(sink));

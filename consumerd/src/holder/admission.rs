@@ -1,4 +1,4 @@
-//! Programs on their way in: who is taken, who is refused, who has to wait, and what is said of that.
+//! Admission of programs: which are taken, which are refused, which have to wait, and what the log says of them.
 
 use std::io;
 use std::time::Instant;
@@ -18,15 +18,15 @@ use crate::link::Program;
 /// How often offers are looked for while the daemon ends, [`SHORT_TICK`] apart.
 const LAST_LOOKS: usize = 20;
 
-/// Why programs are refused, in the log, and what to raise where that is not known of a single one.
+/// Why programs are refused, in the log; [`ANY_QUOTA`] says what to raise where the exceeded quota is not known.
 const OVER_QUOTA: &str = "over quota; raise";
 pub(super) const ANY_QUOTA: &str = "max_programs*, max_shared_bytes_per_uid or the limit of open files";
 const ELSEWHERE: &str = "another daemon reads it";
-/// What is said of programs of which that is not known, in the log.
+/// Log text about programs that another daemon may be reading.
 const UNCLAIMED: &str = "failed to find out whether another daemon reads";
-/// What to do about programs without a process id, in the log.
+/// Log text: what to do about programs without a process id.
 const NO_IDS: &str = "run consumerd in the machine's PID namespace (--pid=host, hostPID: true)";
-/// Why programs wait, in the log.
+/// Log text: why programs wait.
 const NO_DESCRIPTORS: &str =
     "no file descriptors are left; raise the limit of open files (LimitNOFILE, ulimit -n)";
 
@@ -43,7 +43,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Takes a program in, if nobody else reads it and there is a place for it; if not, tries again for a while.
+    /// Admits a program if no other daemon reads it and the quotas allow it. Otherwise the program waits for a while.
     fn admit(&mut self, offer: Offer, since: Instant) {
         self.tell_foreign(offer.program.pid);
         let admitted = match self.claim(offer) {
@@ -62,11 +62,11 @@ impl Holder<'_> {
         self.count(admitted);
     }
 
-    /// Waits no more for what a program waited for.
+    /// Refuses a program that has waited long enough.
     fn refuse(&mut self, waiter: &Waiter) {
         let Waiter { offer, refusal, .. } = waiter;
         if *refusal == Refusal::Quota {
-            // Whatever keeps the program from being told is of its own making.
+            // If the program cannot be told, it has brought that about itself.
             let _ = Unread::NoRoom.tell(&offer.control);
         }
         let to_raise = self.held.to_raise(&offer.program, &offer.segment, &offer.control);
@@ -74,7 +74,7 @@ impl Holder<'_> {
         self.count(Err(*refusal));
     }
 
-    /// Names a program that is not read, but not each of many: `held_back` came since the last line.
+    /// Logs a refused program, but not each of many: `held_back` is how many were refused since the last line.
     pub(super) fn tell_refused(&mut self, program: &Program, refusal: Option<Refusal>, to_raise: &str) {
         let Program { pid, uid, .. } = *program;
         let now = Instant::now();
@@ -93,14 +93,14 @@ impl Holder<'_> {
         }
     }
 
-    /// Names a program that may be another daemon's, too. It can bring that about itself, with a page that nobody may open again.
+    /// Logs a program that another daemon may be reading, too. A program can cause this, with a page that nobody may open again.
     fn tell_unclaimed(&mut self, pid: u32, error: &io::Error) {
         if let Some(held_back) = self.unclaimed.admit(Instant::now()) {
             tracing::warn!(pid, held_back, "{UNCLAIMED} a program: {error}");
         }
     }
 
-    /// Says once that programs come which have no process id here.
+    /// Warns once about programs of another PID namespace, which have no process id here.
     fn tell_foreign(&mut self, pid: u32) {
         if pid == 0 && !std::mem::replace(&mut self.was_foreign, true) {
             tracing::warn!(
@@ -109,7 +109,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Counts in the log what came since the last line, though nothing more does.
+    /// Logs how many were held back since the last line, also when no more come.
     pub(super) fn tell_held_back(&mut self, of: impl Fn(&mut Notices) -> Option<u64>) {
         if let Some(programs) = of(&mut self.over_quota) {
             tracing::warn!(programs, "refused more programs: {OVER_QUOTA} {ANY_QUOTA}");
@@ -122,7 +122,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Gives an offer of which the control page is this daemon's alone.
+    /// Returns the offer with its control page locked for this daemon.
     fn claim(&mut self, mut offer: Offer) -> Result<Offer, (Refusal, Offer)> {
         if let Err(refusal) = self.held.check(&offer.program, &offer.segment, &offer.control) {
             return Err((refusal, offer));
@@ -146,7 +146,7 @@ impl Holder<'_> {
         self.publish_counters();
     }
 
-    /// Takes in who waited, as far as that can be.
+    /// Admits the waiting programs, as far as that is possible by now.
     pub(super) fn take_waiting(&mut self) {
         for Waiter { offer, since, .. } in self.waiting.take() {
             self.admit(offer, since);
@@ -165,7 +165,7 @@ impl Holder<'_> {
         self.tell_short_of_descriptors();
     }
 
-    /// Says when programs begin to wait for descriptors, and when they do no more.
+    /// Logs when programs begin to wait for file descriptors, and when they need not wait any more.
     fn tell_short_of_descriptors(&mut self) {
         let is_short = self.offers.is_short();
         match (std::mem::replace(&mut self.was_short, is_short), is_short) {
@@ -176,7 +176,7 @@ impl Holder<'_> {
     }
 
     /// Takes the offers that came before the daemon was asked to end, and names their programs to the worker: they may
-    /// have ended since, and count on it. Those that have to wait are waited for as long, and then named.
+    /// have ended since, relying on being read. Programs that still have to wait after this are refused.
     pub(super) async fn take_last_offers(&mut self, worker: &WorkerProcess) {
         for _ in 0..LAST_LOOKS {
             self.take_offers();

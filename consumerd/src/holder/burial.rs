@@ -1,14 +1,14 @@
-//! Closes what was held of programs that were let go.
+//! A thread that closes the memory files of released programs.
 //!
-//! Who is the last to close a segment gives back its memory, page by page, which takes longer than all else that is to be
-//! done for a program: meanwhile no other would be taken in.
+//! The last close of a segment frees its memory page by page, which takes longer than everything else that is done for a
+//! program. Without the thread no other program would be admitted meanwhile.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use blkin_daemon::threads;
 
-/// Most programs that wait to be closed: they have descriptors as long.
+/// Most programs whose files wait to be closed: they occupy file descriptors until then.
 const MOST_WAITING: usize = 32;
 
 /// The way to the thread that closes.
@@ -16,7 +16,7 @@ const MOST_WAITING: usize = 32;
 pub(super) struct Burial(SyncSender<[OwnedFd; 2]>);
 
 impl Burial {
-    /// Starts the thread. Where there is none to be had, whoever lets go closes.
+    /// Starts the thread. If it cannot be started, [`close`](Self::close) closes the files itself.
     pub(super) fn start() -> Burial {
         let (to_close, closing) = sync_channel(MOST_WAITING);
         if let Err(error) = threads::start("blkin-burial", move || close_all(&closing)) {
@@ -25,7 +25,7 @@ impl Burial {
         Burial(to_close)
     }
 
-    /// Closes a program's memory files, by the thread unless too many wait for it.
+    /// Closes a program's memory files: in the thread, or here if too many wait for it.
     pub(super) fn close(&self, files: [OwnedFd; 2]) {
         let _closed_here = self.0.try_send(files);
     }
@@ -44,7 +44,7 @@ mod tests {
         ([one.0, other.0], [one.1, other.1])
     }
 
-    /// Waits for the end of what was written to them.
+    /// Waits for the end of each stream, which comes when its writing end is closed.
     fn is_closed(files: [OwnedFd; 2]) -> bool {
         files.iter().all(|file| rustix::io::read(file, &mut [0; 1]) == Ok(0))
     }

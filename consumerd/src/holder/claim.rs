@@ -1,7 +1,7 @@
-//! One reader at a time: two daemons that read the same rings would each give back room that the other has not read.
+//! One reader at a time: two daemons that read the same rings would each free room that the other has not read.
 //!
-//! Whoever reads a program's rings holds the lock (flock) of its control page, on an open file of its own; the holder
-//! hands that to its worker. The kernel takes it away when both are gone, however they ended.
+//! The daemon that reads a program's rings holds the lock (flock) of the program's control page, on an open file of its
+//! own, which the holder hands to its worker. The kernel releases the lock when both have ended, however they ended.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,13 +10,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Locks a control page, or any other memory file; `None` while somebody else has it. The descriptor must be known to be a
+/// Locks a control page, or any other memory file; `None` while somebody else has the lock. The descriptor must be known to be a
 /// memfd's: opening it again calls into its file system.
 ///
 /// # Errors
-/// When it cannot be opened again, as without /proc.
+/// When the file cannot be opened again, as without /proc.
 pub(crate) fn claim(control: &OwnedFd) -> io::Result<Option<OwnedFd>> {
-    // The descriptor itself is shared with the program and with all to whom it offered itself, and so is its lock.
+    // The descriptor's open file is shared with the program and with every daemon that got its offer, and so would be its lock.
     let path = format!("/proc/self/fd/{}", control.as_raw_fd());
     let own = OwnedFd::from(OpenOptions::new().read(true).write(true).open(path)?);
     match flock(&own, FlockOperation::NonBlockingLockExclusive) {

@@ -1,13 +1,13 @@
-//! Closes what others sent, without waiting for it.
+//! Closes descriptors that local users sent, without letting the daemon wait for the close.
 //!
-//! A close takes as long as whoever made the file likes: of a connection that lingers (SO_LINGER) until its other side
-//! reads, of a file in a file system of his own (FUSE) for ever. It need not be a descriptor that was received: a message that
-//! nobody received is closed with the connection in which it lies. So
+//! The user who made a file decides how long its close takes: a connection that lingers (SO_LINGER) waits until its other
+//! side reads, and a file in the user's own file system (FUSE) may wait for ever. This concerns unread messages, too: closing
+//! a connection closes the descriptors in the messages that lie in it. So
 //!
-//! - nobody receives a message of which he would have to close something himself, and a connection in which something lies is
-//!   closed by a thread that ends, for that waits for nothing ([`HangUp`]);
-//! - what had to be received to be looked at is closed by threads that nothing waits for. Of a user who holds up
-//!   some, nothing is received any more.
+//! - no other code receives a message if it would then have to close descriptors itself, and a connection with unread messages
+//!   is closed by a thread that ends, because the close then waits for nothing ([`HangUp`]);
+//! - descriptors that had to be received to be examined are closed by threads that nothing waits for. While a user blocks
+//!   several such closes, nothing more is received from that user.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSliceMut};
@@ -26,36 +26,36 @@ use rustix::net::{
     shutdown,
 };
 
-/// Most threads that close what was received, each of which may be stuck.
+/// Most threads that close received descriptors, each of which may be stuck.
 const MAX_THREADS: usize = 16;
-/// So much of one user may be stuck, or wait for a thread, before no more is received from him.
+/// Received messages of one user that may be stuck, or wait for a thread, before nothing more is received from that user.
 const MAX_OF_USER: usize = 4;
-/// When so much that was received waits for a thread,
+/// Received messages that may wait for a thread before nothing more is accepted from anybody.
 const MAX_WAITING: usize = 64;
-/// or so many connections, no more is to be taken from anybody.
+/// Connections that may wait to be closed before nothing more is accepted from anybody.
 const MAX_CONNECTIONS: usize = 256;
 
-/// A handle on the threads and on what waits for them.
+/// A handle on the closing threads and on what waits for them.
 #[derive(Clone, Debug)]
 pub struct Closer(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     state: Mutex<State>,
-    /// Nothing if there was no descriptor left: then a connection holds up the thread that closes it.
+    /// `None` if no file descriptor was left for it: then a connection may block the thread that closes it.
     hang_up: Mutex<Option<HangUp>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was received, and from which user.
+    /// The descriptors of each received message, and the user who sent it.
     received: VecDeque<(u32, Vec<OwnedFd>)>,
-    /// How much of each user waits or is being closed.
+    /// How many messages of each user wait or are being closed.
     by_uid: HashMap<u32, usize>,
     threads: usize,
-    /// Connections in which something lies.
+    /// Connections with unread messages.
     connections: VecDeque<OwnedFd>,
-    /// A thread hangs them up.
+    /// A thread closes the connections.
     is_hanging_up: bool,
     notices: Notices,
     of_users: Notices,
@@ -63,7 +63,7 @@ struct State {
 }
 
 impl State {
-    /// Says when no more is taken, and when it is again; but not each of many times.
+    /// Logs when nothing more is accepted, and when it is again, but at a limited rate.
     fn tell(&mut self, is_full: bool) {
         if is_full && !self.has_said_full {
             if self.notices.admit(Instant::now()).is_some() {
@@ -117,21 +117,21 @@ impl Closer {
         self.staff(&mut state);
     }
 
-    /// Closes a connection: here, if nothing is left in it that its other side sent.
+    /// Closes a connection: at once if it holds no unread message, otherwise in a thread.
     pub fn hang_up(&self, connection: OwnedFd) {
         if !is_drained(&connection) {
             self.let_go(connection);
         }
     }
 
-    /// Closes a socket, whatever others left in it.
+    /// Closes a socket in a thread, whatever lies unread in it.
     pub fn let_go(&self, socket: OwnedFd) {
         let mut state = self.state();
         state.connections.push_back(socket);
         self.staff(&mut state);
     }
 
-    /// Whether a user holds up so much that no more is to be received from him: his connections are to be hung up.
+    /// Whether a user blocks so many closes that nothing more is to be received from him; his connections are to be closed.
     pub fn is_held_up_by(&self, uid: u32) -> bool {
         let mut state = self.state();
         self.staff(&mut state);
@@ -142,10 +142,10 @@ impl Closer {
         is_held_up
     }
 
-    /// Whether so much cannot be closed that no more is to be taken from others.
+    /// Whether so much waits to be closed that nothing more is to be accepted from anybody.
     pub fn is_full(&self) -> bool {
         let mut state = self.state();
-        // Those that could not be started before.
+        // Starts the threads that could not be started before.
         self.staff(&mut state);
         let is_full = state.received.len() >= MAX_WAITING || state.connections.len() >= MAX_CONNECTIONS;
         state.tell(is_full);
@@ -169,7 +169,7 @@ impl Closer {
         thread::Builder::new().name("blkin-closer".into()).spawn(move || work(&closer)).map(drop)
     }
 
-    /// As long as there is something.
+    /// Closes received descriptors until none are left.
     fn close_received(&self) {
         while let Some((uid, foreign)) = self.next_received() {
             drop(foreign);
@@ -177,7 +177,7 @@ impl Closer {
         }
     }
 
-    /// What a thread is to close next; without it, the thread ends.
+    /// What a thread is to close next; at `None` the thread ends.
     fn next_received(&self) -> Option<(u32, Vec<OwnedFd>)> {
         let mut state = self.state();
         let next = state.received.pop_front();
@@ -187,12 +187,12 @@ impl Closer {
         next
     }
 
-    /// As long as there are some.
+    /// Closes connections until none are left.
     fn hang_up_all(&self) {
         let mut hang_up = self.0.hang_up.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(connection) = self.next_connection() {
             match &mut *hang_up {
-                // Where that cannot be done, this thread may be stuck with it.
+                // If this fails, the close may block this thread.
                 Some(hang_up) => drop(hang_up.close(connection)),
                 None => drop(connection),
             }
@@ -211,13 +211,14 @@ impl Closer {
     }
 }
 
-/// Whether nothing lies in a connection of a local socket, nor ever will.
+/// Whether a connection of a local socket holds no unread message, nor ever will.
 fn is_drained(connection: &OwnedFd) -> bool {
     // From here on nothing more comes.
     if shutdown(connection, Shutdown::Read).is_err() {
         return false;
     }
-    // A message may be empty, and descriptors lie in the next: one that comes with its sender differs from the end.
+    // An empty message may hide descriptors in the message behind it. With the sender's credentials beside it, an empty message
+    // differs from the end of the stream.
     let has_messages = socket_type(connection) != Ok(SocketType::STREAM);
     if has_messages && set_socket_passcred(connection, true).is_err() {
         return false;
@@ -225,21 +226,21 @@ fn is_drained(connection: &OwnedFd) -> bool {
     look(connection, &mut [0], &mut []).is_ok_and(|seen| seen.length == 0 && !seen.is_cut)
 }
 
-/// What lies in a connection, and stays there.
+/// The next unread message of a connection, which stays in the connection.
 #[derive(Debug)]
 pub struct Seen {
-    /// So many bytes, of one message; none at the end of the stream.
+    /// Number of bytes; 0 at the end of the stream.
     pub length: usize,
-    /// Descriptors beside them.
+    /// Descriptors that came with the bytes.
     pub fds: Vec<OwnedFd>,
-    /// There is no room for all of its bytes or descriptors.
+    /// There was not enough room for all of the bytes or descriptors.
     pub is_cut: bool,
 }
 
-/// Looks at what lies in a connection. Without `room` for descriptors, nothing that is foreign gets into this process.
+/// Looks at the next unread message of a connection. Without `room` for descriptors, none of them gets into this process.
 ///
 /// # Errors
-/// `WouldBlock` when nothing is there; whatever else the system says.
+/// `WouldBlock` when there is no message; any other error of the system.
 pub fn look(socket: impl AsFd, bytes: &mut [u8], room: &mut [MaybeUninit<u8>]) -> io::Result<Seen> {
     let mut control = RecvAncillaryBuffer::new(room);
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -270,7 +271,7 @@ mod tests {
         socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
     }
 
-    /// A connection that waits, when it is closed, until its other side is gone, which comes beside it.
+    /// A connection whose close waits until its other side is gone, and that other side.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! The control socket and the file of the rules that are made there. The holder only opens them, so that neither goes
-//! away with a worker; the worker reads what is asked.
+//! The control socket, and the file of the rules that are made there. The holder only opens them, so that both outlive
+//! the worker; the worker reads the requests.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::settings::file::FILE_BYTES;
 
 const BACKLOG: i32 = 128;
 
-/// Both.
+/// The control socket and the rules file.
 #[derive(Debug)]
 pub(super) struct Control {
     socket: LocalSocket,
@@ -24,12 +24,12 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Listens at `path`; the rules lie beside it, and end with `.rules`.
+    /// Listens at `path`; the rules file lies beside it, and its name ends with `.rules`.
     ///
     /// # Errors
     /// When another daemon listens there, or the path cannot be used.
     pub(super) fn listen(path: &Path) -> io::Result<Self> {
-        // The socket first: whoever listens has the file for himself.
+        // The socket first: only the daemon that listens there may use the file.
         let socket = LocalSocket::listen(path, SocketType::STREAM, BACKLOG)?;
         Ok(Self { socket, rules: rules_file(&rules_beside(path))? })
     }
@@ -44,13 +44,13 @@ impl Control {
         self.socket.is_in_place()
     }
 
-    /// Lets go of both.
+    /// Closes both.
     pub(super) fn end(self, closer: &Closer) {
         closer.let_go(self.socket.into_fd());
     }
 }
 
-/// Opens the file, or makes it; whoever may write its folder cannot make the daemon write elsewhere.
+/// Opens or creates the rules file. A user who may write its folder cannot redirect the daemon's writes to another file.
 fn rules_file(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| unusable(path, error.into()))?;
@@ -67,7 +67,7 @@ fn rules_file(path: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Names the file, which is another than the socket, and whose it is if that keeps this user from it.
+/// Names the rules file in the error, because the caller only knows the socket, and its owner if permission was denied.
 fn unusable(path: &Path, error: io::Error) -> io::Error {
     let owner = (error.kind() == io::ErrorKind::PermissionDenied)
         .then(|| path.symlink_metadata().ok())

@@ -1,4 +1,4 @@
-//! The holder's own counters. They lie in the staging memory, where the worker that serves `/metrics` reads them.
+//! The holder's own counters. They are published in the staging memory, where the worker that serves `/metrics` reads them.
 
 use crate::staging::layout::{HOLDER_AT, HOLDER_COUNTERS};
 use crate::staging::{Memory, twice};
@@ -45,12 +45,12 @@ impl Counters {
         self.0[which as usize] = value;
     }
 
-    /// One of them.
+    /// The value of a counter.
     pub fn get(&self, which: Count) -> u64 {
         self.0[which as usize]
     }
 
-    /// Shows them to the worker.
+    /// Publishes all of them to the worker.
     pub fn publish(&self, memory: &mut impl Memory) {
         if let Err(e) = twice::write(memory, HOLDER_AT, &self.0) {
             tracing::warn!("failed to publish the holder's counters: {e}");

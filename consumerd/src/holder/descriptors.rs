@@ -1,5 +1,5 @@
-//! How many files the holder may have open. Each program takes two: an offer that is received when there is no room for them is
-//! lost, and its program believes that it is read.
+//! How many files the holder may have open. Each program takes two descriptors. An offer that is received when they do not fit
+//! is lost, while its program believes that it is read.
 
 use std::os::fd::OwnedFd;
 
@@ -7,20 +7,20 @@ use anyhow::ensure;
 
 use crate::config::Config;
 
-/// Descriptors that are not for programs: the daemon's own, those of offers under way, and in the worker those of HTTP connections
-/// and of who asks it, of which there may be 64 each. Who holds all of these must not keep it from a program's.
+/// Descriptors that are not for programs: the daemon's own, those of offers under way, and in the worker up to 64 for HTTP
+/// connections and up to 64 for control connections. A client who uses all of these must not take descriptors from programs.
 const OWN: u64 = 192;
-/// With fewer neither holder nor worker would get far enough to take a program in.
+/// Fewest descriptors with which holder and worker can take a program at all.
 const LEAST: u64 = 64;
-/// Descriptors that must be free before an offer is received: its two, and those that taking it in needs for a moment.
+/// Descriptors that must be free before an offer is received: its two, and those that its admission needs for a moment.
 pub(super) const TO_RECEIVE: usize = 4;
-/// Before a connection is accepted: so many that its offer can be received.
+/// Descriptors that must be free before a connection is accepted, so that its offer can be received afterwards.
 pub(super) const TO_ACCEPT: usize = 2 * TO_RECEIVE;
 
-/// Whether the daemon can work within this limit.
+/// Checks that the daemon can work within this limit.
 ///
 /// # Errors
-/// When it cannot: tells the limit, and what it has to be.
+/// When it cannot: names the limit, and the least that is needed.
 pub(super) fn suffice(limit: Option<u64>) -> anyhow::Result<()> {
     let limit = limit.unwrap_or(u64::MAX);
     ensure!(
@@ -30,8 +30,8 @@ pub(super) fn suffice(limit: Option<u64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration with no more programs than can be held at a time. It is the worker's, too, which has the same limit and as
-/// many descriptors.
+/// The configuration with `max_programs` lowered to what the limit of open files allows. The worker uses it, too: it has the same
+/// limit, and as many descriptors.
 pub(super) fn within(limit: Option<u64>, config: &Config) -> Config {
     let max_programs = config.max_programs;
     let room = limit.map_or(max_programs, |limit| room_for_programs(limit).min(max_programs));
@@ -51,7 +51,8 @@ fn room_for_programs(limit: u64) -> usize {
     usize::try_from(limit.saturating_sub(OWN) / 2).unwrap_or(usize::MAX).max(1)
 }
 
-/// Descriptors of which it is known for a moment that they are free: to find out takes two system calls for each.
+/// A count of descriptors that were just found to be free. It saves checking each time, which takes two system calls for each
+/// descriptor.
 #[derive(Debug)]
 pub(super) struct Spare {
     known: usize,
@@ -59,12 +60,12 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Nothing is known yet. An offer alone needs no more than are looked for first; of many each look is for more.
+    /// None are known to be free yet. The first check looks for what a single offer needs; each further check looks for more.
     pub(super) fn new() -> Spare {
         Spare { known: 0, next: TO_ACCEPT + TO_RECEIVE }
     }
 
-    /// Whether so many are free.
+    /// Whether `count` descriptors are free.
     pub(super) fn has(&mut self, any: &OwnedFd, count: usize) -> bool {
         const MOST: usize = 64;
         if self.known < count {
@@ -75,13 +76,13 @@ impl Spare {
         self.known >= count
     }
 
-    /// So many may have been taken since.
+    /// Notes that `count` descriptors may have been used.
     pub(super) fn spend(&mut self, count: usize) {
         self.known = self.known.saturating_sub(count);
     }
 }
 
-/// Whether so many descriptors are free.
+/// Checks by duplicating `any` whether `count` descriptors are free.
 fn are_spare(any: &OwnedFd, count: usize) -> bool {
     (0..count).map(|_| any.try_clone()).collect::<Result<Vec<_>, _>>().is_ok()
 }

@@ -1,36 +1,37 @@
-//! Programs that were let go while an offer of theirs may still wait to be taken.
+//! Released programs of which a second offer may still wait to be read.
 //!
-//! A program offers itself once more as it ends, since it cannot know whether it is read. Taken for a new one after it
-//! was let go, it would count as a program all of whose records somebody else has read. To take all offers before any
-//! program is let go would keep the quotas full while ever more programs come. So who was let go is known until
-//! everything that had come by then was dealt with.
+//! A program offers itself once more as it ends, since it cannot know whether it is read. If that offer were taken for a
+//! new program after the release, it would count as a program whose records another daemon has read. Reading all offers
+//! before each release would keep the quotas full while ever more programs come. So a released program is remembered
+//! until every connection that had come by then has been handled.
 
 use std::collections::{HashSet, VecDeque};
 
 use super::held::Identity;
 use super::offers::MOST_UNDEALT;
 
-/// They, and how many connections had been dealt with when each was let go.
+/// The released programs that are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
+    /// How many connections had been handled when the program was released, oldest first.
     since: VecDeque<(u64, Identity)>,
     known: HashSet<Identity>,
 }
 
 impl Gone {
-    /// Was let go when so many connections had been dealt with.
+    /// Notes that a program was released after `dealt` connections had been handled.
     pub(super) fn add(&mut self, segment: Identity, dealt: u64) {
         if self.known.insert(segment) {
             self.since.push_back((dealt, segment));
         }
     }
 
-    /// Whether an offer of this segment is one that came before its program was let go.
+    /// Whether the program of this segment was released, so that an offer of it is an old one.
     pub(super) fn has(&self, segment: &Identity) -> bool {
         self.known.contains(segment)
     }
 
-    /// Forgets those whose offers must have been among the connections that were dealt with; all, if none waits.
+    /// Forgets the programs whose offers must have been among the `dealt` connections; all programs if no connection waits.
     pub(super) fn forget(&mut self, dealt: u64, is_anyone_waiting: bool) {
         let is_over = |since: u64| !is_anyone_waiting || dealt.saturating_sub(since) >= MOST_UNDEALT;
         while let Some((_, segment)) = self.since.pop_front_if(|(since, _)| is_over(*since)) {

@@ -1,6 +1,6 @@
-//! Answers HTTP with 503 while the worker is not there or stuck, so that `/healthz` tells the truth even then.
+//! Answers HTTP requests with 503 while the worker is absent or stuck, so that `/healthz` tells the truth even then.
 //!
-//! The holder parses nothing: whatever is asked, the answer is the same.
+//! The holder parses nothing: every request gets the same answer.
 
 use std::io;
 use std::net::TcpListener as StdListener;
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
 Content-Length: 63\r\nConnection: close\r\n\r\n{\"healthy\":false,\"workers\":[{\"name\":\"worker\",\"state\":\"stuck\"}]}";
-/// An asker gets this long.
+/// Time limit for serving one client.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A second handle on the listener that the worker serves.
@@ -27,7 +27,7 @@ impl Guard {
         Ok(Self(TcpListener::from_std(listener.try_clone()?)?))
     }
 
-    /// Answers one asker.
+    /// Answers one client.
     pub(super) async fn answer_one(&self) {
         match self.0.accept().await {
             Ok((stream, _)) => drop(tokio::spawn(tokio::time::timeout(PATIENCE, answer(stream)))),

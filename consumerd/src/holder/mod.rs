@@ -1,7 +1,7 @@
 //! The holder: owns the socket, the staging memory and every program's descriptors, and keeps a worker running.
 //!
-//! It parses nothing that programs wrote, so there is nothing in it that they could make stumble. It alone needs
-//! capabilities, for the one [`scan`] at start.
+//! It parses nothing that programs wrote, so no program can make it fail. It alone needs capabilities, for the one
+//! [`scan`] at start.
 
 mod admission;
 mod burial;
@@ -57,12 +57,12 @@ use store::{Kept, Store};
 use waiting::Waiting;
 use worker_process::{STUCK_AFTER, WorkerProcess, must_see_proc};
 
-/// Pause while a message could not be handed over yet.
+/// Pause between tries while a message could not be sent yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
-/// What the worker may take to end beside `stop_timeout_ms`, to which it keeps itself; half a second of it if nobody
-/// reads its log.
+/// Time that the worker may need to end, in addition to `stop_timeout_ms`, to which it keeps itself. Half a second of it is
+/// for a log that nobody reads.
 const AROUND_SHIPPING: Duration = Duration::from_millis(3700);
-/// A worker that lived shorter than this counts as one that could not start.
+/// A worker that ended sooner than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Longest pause before a worker is started again.
 const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ struct Ready<'a> {
 /// Runs the daemon until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When the socket, the HTTP address or the staging memory cannot be had.
+/// When the daemon cannot get its sockets, its HTTP address or its staging memory.
 pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
     let limit = raise_limit();
     descriptors::suffice(limit)?;
@@ -86,14 +86,14 @@ pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    // The worker is to know the same bounds.
+    // The worker gets this configuration, too, so it knows the same bounds.
     let config = descriptors::within(limit, config);
     runtime.block_on(async { Holder::new(&config, ready_file, kept).await?.run().await })?;
     Ok(())
 }
 
-/// The failure of a daemon whose configuration cannot be used. While systemd keeps something for it this is one that passes: a
-/// unit that does not start again would give that up.
+/// The failure of a daemon whose configuration cannot be used. While systemd keeps something for the daemon, the failure counts
+/// as a passing one: with the exit code of a bad configuration the unit would not be restarted, and what is kept would be lost.
 pub fn while_something_is_kept(error: ConfigError) -> Failure {
     if Kept::receive().is_empty() {
         return error.into();
@@ -104,7 +104,7 @@ pub fn while_something_is_kept(error: ConfigError) -> Failure {
     .into()
 }
 
-/// Says so when what programs record goes nowhere.
+/// Warns when no sink is configured.
 fn warn_without_sinks(config: &Config) {
     if config.ships_to().is_empty() {
         tracing::warn!(
@@ -114,7 +114,7 @@ fn warn_without_sinks(config: &Config) {
     }
 }
 
-/// Says so when what programs wrote is read by root.
+/// Warns when the worker, which reads what programs wrote, runs as root.
 fn warn_of_a_worker_of_root(config: &Config) {
     if config.worker_uid.is_none() && geteuid().is_root() {
         tracing::warn!(
@@ -126,7 +126,7 @@ fn warn_of_a_worker_of_root(config: &Config) {
 struct Holder<'a> {
     config: &'a Config,
     ready_file: Option<&'a Path>,
-    /// For what comes to the sockets and is of no use.
+    /// Closes what was sent to the sockets and is not an offer.
     closer: Closer,
     burial: Burial,
     offers: Offers,
@@ -134,7 +134,7 @@ struct Holder<'a> {
     waiting: Waiting,
     staging: Memfd,
     numbers: Numbers,
-    /// None where nobody keeps anything for the daemon that comes after this one.
+    /// None where systemd keeps nothing for the next daemon.
     store: Option<Store>,
     control: Control,
     http: TcpListener,
@@ -143,19 +143,19 @@ struct Holder<'a> {
     over_quota: Notices,
     elsewhere: Notices,
     unclaimed: Notices,
-    /// Offers stayed where they were for want of descriptors.
+    /// At the last look, offers were left unread for want of file descriptors.
     was_short: bool,
-    /// A program came that has no process id here.
+    /// A program of another PID namespace has offered itself, and the log has said so.
     was_foreign: bool,
     stop: CancellationToken,
     restart_pause: Duration,
     was_ready: bool,
-    /// Those of its sockets whose file is not in its place.
+    /// The paths of its sockets where the socket's file is missing or replaced.
     lost: Vec<PathBuf>,
     timer: Timer,
 }
 
-/// What the daemon listens on.
+/// The sockets on which the daemon listens.
 struct Listening {
     offers: Offers,
     control: Control,
@@ -191,17 +191,19 @@ impl Listening {
 
 /// Why a worker is no longer watched.
 enum Ended {
+    /// The worker has ended by itself.
     Died,
+    /// The daemon is asked to end.
     Asked,
 }
 
-/// What the worker said.
+/// The outcome of reading the worker's messages.
 enum Heard {
-    /// That it has rebuilt its state, and maybe more.
+    /// It has rebuilt its state; there may have been other messages, too.
     Ready,
-    /// Nothing of that.
+    /// Other messages, or none.
     Else,
-    /// Its last.
+    /// It has ended.
     End,
 }
 
@@ -261,7 +263,7 @@ impl<'a> Holder<'a> {
                 Ok(Some(worker)) => return self.finish(worker).await,
                 Ok(None) => {}
                 Err(e) if first => return Err(e),
-                // Held descriptors and staging memory are worth more than an answer now: the shortage may pass.
+                // The shortage may pass, and an exit now would lose the held descriptors and the staging memory.
                 Err(e) => {
                     tracing::error!("failed to restart the worker, trying again: {e:#}");
                     self.pause_before_restart(Duration::ZERO).await;
@@ -275,7 +277,7 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// Starts a worker and serves it; gives it back if the daemon is to end, nothing if it died.
+    /// Starts a worker and serves it. Returns the worker if the daemon is to end, `None` if the worker died.
     async fn serve_one_worker(&mut self) -> anyhow::Result<Option<WorkerProcess>> {
         let settings = (self.config, self.store.is_some());
         let mut worker = WorkerProcess::start(settings, &self.staging, &self.http, &self.control)
@@ -301,7 +303,7 @@ impl<'a> Holder<'a> {
         Ok(None)
     }
 
-    /// The first time at once; a worker that cannot even start is tried ever more rarely. Askers get a 503 meanwhile.
+    /// Restarts the first time at once; while workers cannot even start, the pauses grow. HTTP clients get a 503 meanwhile.
     async fn pause_before_restart(&mut self, age: Duration) {
         self.restart_pause = if age > SHORT_LIFE {
             Duration::ZERO
@@ -325,7 +327,7 @@ impl<'a> Holder<'a> {
         self.counters.publish(&mut self.staging);
     }
 
-    /// Serves one worker until it is gone or the daemon is to end.
+    /// Serves one worker until it has ended or the daemon is to end.
     async fn watch(&mut self, worker: &mut WorkerProcess) -> anyhow::Result<Ended> {
         let link = watch(worker.link().try_clone_to_owned()?)?;
         let socket = watch(self.offers.socket().try_clone()?)?;
@@ -351,7 +353,7 @@ impl<'a> Holder<'a> {
                 }
                 guard = socket.readable() => {
                     guard?.clear_ready();
-                    // Places that are given back are for those who wait.
+                    // Places that the worker releases are for the programs that wait already.
                     if !self.hear(worker, &mut is_ready)? {
                         return Ok(Ended::Died);
                     }
@@ -370,7 +372,7 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// The log does not tell of them while nobody reads it.
+    /// Shows in `/metrics` how many log lines were lost: a log that nobody reads cannot say so itself.
     fn count_lost_lines(&mut self) {
         let lost = logging::lost_lines();
         if lost != self.counters.get(Count::LogLinesLost) {
@@ -379,17 +381,17 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// Whether programs wait to be taken in, or to be named to the worker.
+    /// Whether programs wait to be admitted, or to be named to the worker.
     fn is_anyone_waiting(&mut self) -> bool {
         self.offers.has_waiting() || !self.waiting.is_empty() || self.held.untold().next().is_some()
     }
 
-    /// Whether something is to be done soon that nobody asks for.
+    /// Whether there is work left that no event will announce.
     fn has_more(&mut self) -> bool {
         self.store.as_ref().is_some_and(Store::is_behind) || self.is_anyone_waiting()
     }
 
-    /// Hears the worker, and tells once that it is ready. Whether it lives.
+    /// Handles the worker's messages, and announces once that the daemon is ready. Returns whether the worker lives.
     fn hear(&mut self, worker: &mut WorkerProcess, is_ready: &mut bool) -> anyhow::Result<bool> {
         match self.listen(worker) {
             Heard::Ready => *is_ready = true,
@@ -402,7 +404,7 @@ impl<'a> Holder<'a> {
         Ok(true)
     }
 
-    /// Does what the worker asks, in its order.
+    /// Does what the worker's messages ask, in their order.
     fn listen(&mut self, worker: &mut WorkerProcess) -> Heard {
         let mut heard = Heard::Else;
         let mut has_released = false;
@@ -423,7 +425,7 @@ impl<'a> Holder<'a> {
         heard
     }
 
-    /// Names programs to the worker, and once that all have been named. Says whether that has been said.
+    /// Names programs to the worker, and tells it once that all have been named. Returns whether it has been told that.
     fn tell(&mut self, worker: &WorkerProcess, is_complete: bool) -> bool {
         use std::os::fd::AsFd;
         for held in self.held.untold() {
@@ -469,13 +471,13 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// Lets the worker ship what it has, for a bounded time.
+    /// Ends the daemon: lets the worker ship what it has, for a bounded time.
     async fn finish(mut self, mut worker: WorkerProcess) -> anyhow::Result<()> {
         let shipping = Duration::from_millis(self.config.stop_timeout_ms) + AROUND_SHIPPING;
         ready::ask_for_time_to_end(shipping);
-        // Who is there already need not learn of it.
+        // Programs that have connected already are still admitted.
         self.take_offers();
-        // Who offers itself from now on is refused, and knows that nobody reads it.
+        // Programs that connect from now on are refused, and so know that nobody reads them.
         self.offers.refuse_more();
         self.take_last_offers(&worker).await;
         self.keep_last().await;
@@ -483,13 +485,13 @@ impl<'a> Holder<'a> {
         self.offers.end();
         worker.ask_to_end();
         let ended = ended(&mut worker, Instant::now() + shipping, rest).await;
-        // By this one that is started anew meanwhile knows that it has to wait, also for the address of HTTP.
+        // Kept until now: by this socket a daemon started meanwhile knows that it has to wait, also for the HTTP address.
         self.control.end(&self.closer);
         ended
     }
 }
 
-/// Waits for the end of a worker that was asked to end, and kills it where it takes too long.
+/// Waits for the end of a worker that was asked to end, and kills the worker if it takes too long.
 async fn ended(worker: &mut WorkerProcess, due: Instant, rest: &str) -> anyhow::Result<()> {
     loop {
         if let Some(status) = worker.ended().context("failed to wait for the worker")? {

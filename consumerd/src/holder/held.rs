@@ -1,9 +1,9 @@
 //! The programs whose descriptors are held, within quotas.
 //!
-//! One that has ended and is drained counts like any other until the worker lets it go, when all its frames are retired: they
-//! hold raw records, and only its segment has the names that a new worker needs to read them. What it holds is real, too: the
-//! rings that it used cannot be given back without the names, for its seals let nobody punch holes. Before such programs fill a
-//! quota, the worker gives up the oldest of what keeps them.
+//! A program that has ended and is drained still counts until all its frames are retired and the worker releases it: the frames
+//! hold raw records, and only the program's segment has the names that a new worker needs to read them. It really occupies its
+//! memory until then, too: its seals forbid punching holes, so the rings cannot be freed without the names. Before such programs
+//! fill a quota, the worker gives up the oldest frames that keep them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -15,25 +15,25 @@ use super::gone::Gone;
 use crate::config::Config;
 use crate::link::Program;
 
-/// The file system of memory files, as the kernel names it. Those of huge pages have another: where no such page is free
-/// they cannot be mapped, which a worker that starts would take for a shortage that passes.
+/// The kernel's magic number for the file system of memory files. Memory files of huge pages have another one and are refused:
+/// where no huge page is free they cannot be mapped, which a starting worker would take for a passing shortage.
 const TMPFS: FsWord = 0x0102_1994;
 
 /// Device and inode of a segment.
 pub type Identity = (u64, u64);
 
-/// One program.
+/// One held program.
 #[derive(Debug)]
 pub struct Held {
-    /// As the kernel describes it.
+    /// The program as the kernel describes it.
     pub program: Program,
     /// Its segment.
     pub segment: OwnedFd,
     /// Its control page.
     pub control: OwnedFd,
-    /// The worker that runs now knows of it.
+    /// The program has been named to the current worker.
     pub is_told: bool,
-    /// What its segment is known by.
+    /// Device and inode of its segment.
     pub identity: Identity,
     bytes: u64,
 }
@@ -41,7 +41,7 @@ pub struct Held {
 /// Why an offer was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The message or its descriptors are no offer.
+    /// The message or its descriptors are not an offer.
     Malformed,
     /// The user or the machine has too many programs.
     Quota,
@@ -57,14 +57,14 @@ struct Share {
     bytes: u64,
 }
 
-/// All of them.
+/// All held programs.
 #[derive(Debug)]
 pub struct HeldPrograms {
     programs: BTreeMap<u64, Held>,
     by_identity: HashMap<Identity, u64>,
     by_uid: HashMap<u32, Share>,
     gone: Gone,
-    /// Numbers of programs that a daemon before this one held.
+    /// Numbers of programs that the previous daemon held.
     before: HashMap<Identity, u64>,
     next_number: u64,
     max_programs: usize,
@@ -73,7 +73,7 @@ pub struct HeldPrograms {
 }
 
 impl HeldPrograms {
-    /// None yet.
+    /// Starts without any program, with the quotas of `config`.
     pub fn new(config: &Config) -> Self {
         Self {
             programs: BTreeMap::new(),
@@ -88,15 +88,15 @@ impl HeldPrograms {
         }
     }
 
-    /// Whether a program's descriptors would be held.
+    /// Checks whether a program would be admitted.
     ///
     /// # Errors
-    /// Says why they would not.
+    /// The reason why it would not.
     pub fn check(&self, program: &Program, segment: &OwnedFd, control: &OwnedFd) -> Result<(), Refusal> {
         self.measure(program, segment, control).map(|_| ())
     }
 
-    /// Identity and bytes of what would be held.
+    /// The segment's identity, and the bytes of segment and control page.
     fn measure(
         &self,
         program: &Program,
@@ -115,7 +115,7 @@ impl HeldPrograms {
         }
     }
 
-    /// What to raise, for a program of this user with so much memory to find room.
+    /// The setting to raise so that a program of this user with so much memory fits; `None` if it fits.
     fn without_room(&self, uid: u32, bytes: u64) -> Option<&'static str> {
         let share = self.by_uid.get(&uid);
         let (programs, held_bytes) = share.map_or((0, 0), |share| (share.programs, share.bytes));
@@ -130,16 +130,16 @@ impl HeldPrograms {
         }
     }
 
-    /// What to raise, for a program to find room that was [refused](Refusal::Quota) it; nothing, if there is room by now.
+    /// The setting to raise so that a program [refused for a quota](Refusal::Quota) fits; `None` if it fits by now.
     pub fn to_raise(&self, program: &Program, segment: &OwnedFd, control: &OwnedFd) -> Option<&'static str> {
         let [segment, control] = [segment, control].map(|fd| memfd_file(fd).map_or(0, |(_, bytes)| bytes));
         self.without_room(program.uid, segment.saturating_add(control))
     }
 
-    /// Holds a program's descriptors, unless that is refused, under the number that it had if it is [known](Self::know).
+    /// Holds a program's descriptors, unless it is refused. A [known](Self::know) program gets its earlier number.
     ///
     /// # Errors
-    /// Says why it is refused; the descriptors are closed then.
+    /// The reason for the refusal; the descriptors are closed then.
     pub fn admit(
         &mut self,
         mut program: Program,
@@ -152,10 +152,10 @@ impl HeldPrograms {
         Ok(self.hold(Held { program, segment, control, is_told: false, identity, bytes }))
     }
 
-    /// As [`admit`](Self::admit), under the number that a daemon before this one gave it.
+    /// Like [`admit`](Self::admit), under the number in `program`, which the previous daemon gave it.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`admit`](Self::admit).
     pub fn restore(&mut self, program: Program, segment: OwnedFd, control: OwnedFd) -> Result<u64, Refusal> {
         let (identity, bytes) = self.measure(&program, &segment, &control)?;
         Ok(self.hold(Held { program, segment, control, is_told: false, identity, bytes }))
@@ -172,22 +172,22 @@ impl HeldPrograms {
         number
     }
 
-    /// Who offers such a segment gets this number again.
+    /// From now on the program that offers this segment gets this number again.
     pub fn know(&mut self, identity: Identity, number: u64) {
         self.before.insert(identity, number);
     }
 
-    /// Whether who offers this segment would get an earlier number.
+    /// Whether the program that offers this segment would get its earlier number again.
     pub fn is_known(&self, segment: &OwnedFd) -> bool {
         memfd_file(segment).is_ok_and(|(identity, _)| self.before.contains_key(&identity))
     }
 
-    /// From now on everybody who comes gets a new number.
+    /// From now on every admitted program gets a new number.
     pub fn know_nobody(&mut self) {
         self.before.clear();
     }
 
-    /// Gives out no number below this one any more.
+    /// From now on no number below this one is given out.
     pub fn count_from(&mut self, number: u64) {
         self.next_number = self.next_number.max(number);
     }
@@ -197,12 +197,12 @@ impl HeldPrograms {
         self.next_number
     }
 
-    /// One of them.
+    /// The program with this number.
     pub fn get(&self, number: u64) -> Option<&Held> {
         self.programs.get(&number)
     }
 
-    /// Lets a program go, of which offers may still come among the connections that are not dealt with: `dealt` are.
+    /// Releases a program. Another offer of it may lie in a connection that is not handled yet: `dealt` connections have been.
     pub fn release(&mut self, number: u64, dealt: u64) -> Option<Held> {
         let held = self.programs.remove(&number)?;
         self.by_identity.remove(&held.identity);
@@ -217,7 +217,7 @@ impl HeldPrograms {
         Some(held)
     }
 
-    /// So many connections are dealt with by now, and whether others wait.
+    /// Forgets released programs of which no further offer can come; `dealt` connections have been handled by now.
     pub fn forget_gone(&mut self, dealt: u64, is_anyone_waiting: bool) {
         self.gone.forget(dealt, is_anyone_waiting);
     }
@@ -227,12 +227,12 @@ impl HeldPrograms {
         self.programs.iter().map(|(number, held)| (*number, held))
     }
 
-    /// Every program that the worker does not know of, oldest first.
+    /// Every program that has not been named to the worker, oldest first.
     pub fn untold(&mut self) -> impl Iterator<Item = &mut Held> {
         self.programs.values_mut().filter(|held| !held.is_told)
     }
 
-    /// A new worker knows of none.
+    /// A new worker has started, to which no program has been named.
     pub fn forget_told(&mut self) {
         self.programs.values_mut().for_each(|held| held.is_told = false);
     }
@@ -248,12 +248,12 @@ impl HeldPrograms {
     }
 }
 
-/// What a segment is known by; nothing of what is none.
+/// Device and inode of a segment; `None` if the file cannot be one.
 pub(super) fn identity_of(segment: &OwnedFd) -> Option<Identity> {
     memfd_file(segment).ok().map(|(identity, _)| identity)
 }
 
-/// Whether a descriptor is that of a sealed memfd, which can be closed without waiting.
+/// Whether a descriptor belongs to a sealed memfd, which can be closed without waiting.
 pub(super) fn is_memfd(fd: &OwnedFd) -> bool {
     memfd_file(fd).is_ok()
 }
@@ -276,7 +276,7 @@ pub(super) mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
 
-    /// A file as programs offer them.
+    /// A memory file like those that programs offer.
     pub(in crate::holder) fn memfd() -> OwnedFd {
         let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();

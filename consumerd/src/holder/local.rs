@@ -1,4 +1,4 @@
-//! A listening socket in the file system, for every local user.
+//! A listening socket in the file system, open to every local user.
 
 use std::fs::Metadata;
 use std::io::{self, ErrorKind};
@@ -14,15 +14,15 @@ use rustix::net::{
 
 use super::place_lock::PlaceLock;
 
-/// The socket; its file goes with it.
+/// The socket; its file is removed with it.
 #[derive(Debug)]
 pub(super) struct LocalSocket {
-    /// Goes before the socket, while that keeps the file's number from another.
+    /// Dropped before the socket: as long as the socket is open, no other file can get the inode number.
     file: SocketFile,
     socket: OwnedFd,
 }
 
-/// The socket's file, unless it was removed: where it lies, and which it is.
+/// The socket's file, with its path and identity; `None` once this daemon has removed it.
 #[derive(Debug)]
 struct SocketFile(Option<(PathBuf, Identity)>);
 
@@ -30,7 +30,7 @@ struct SocketFile(Option<(PathBuf, Identity)>);
 type Identity = (u64, u64);
 
 impl LocalSocket {
-    /// Listens at `path`, for everybody; makes its folder. A socket that nobody listens on any more is replaced.
+    /// Listens at `path`, for every user, and creates the folder. A socket on which nobody listens any more is replaced.
     ///
     /// # Errors
     /// When another daemon listens there, or the path cannot be used.
@@ -39,8 +39,8 @@ impl LocalSocket {
             make_folder(folder)?;
         }
         let address = SocketAddrUnix::new(path)?;
-        // What is stale may be looked at, removed and replaced by one daemon at a time. Nor does one that has not begun to
-        // listen yet look stale to another.
+        // One daemon at a time may examine, remove and replace a stale socket. Besides, a socket that is bound and does not
+        // listen yet would look stale to another daemon.
         let _lock = PlaceLock::take(path)?;
         remove_stale(path, &address, kind)?;
         let socket = unconnected(kind)?;
@@ -50,35 +50,36 @@ impl LocalSocket {
         Ok(Self { file: SocketFile(Some((path.into(), identity))), socket })
     }
 
-    /// Refuses whoever connects from now on. Connections that nobody took yet can still be taken; closing the socket
-    /// instead would drop those that came after the last look.
+    /// Refuses all connections from now on. Connections that were not accepted yet can still be; closing the socket instead
+    /// would drop those that came after the last look.
     pub(super) fn refuse_others(&mut self) -> io::Result<()> {
         self.file.remove();
         Ok(shutdown(&self.socket, Shutdown::Read)?)
     }
 
-    /// Whether who looks for it at its path finds it. As long as the system does not say otherwise it does.
+    /// Whether the socket's file is still at its path. An error other than "not found" does not prove the contrary.
     pub(super) fn is_in_place(&self) -> bool {
         self.file.is_in_place()
     }
 
-    /// Its descriptor, which does not block.
+    /// The socket's descriptor, which is non-blocking.
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Its descriptor alone, to be closed: with it goes what those sent whom nobody took.
+    /// The descriptor, without the file, to be closed: that drops whatever lies in connections that were not accepted.
     pub(super) fn into_fd(self) -> OwnedFd {
         self.socket
     }
 }
 
 impl SocketFile {
-    /// Once: the next daemon may listen there afterwards. One may do so already, if somebody had removed the file.
+    /// Removes the file, at most once: the next daemon may listen at the path afterwards, or already does if somebody else
+    /// removed the file.
     fn remove(&mut self) {
         let Some((path, own)) = self.0.take() else { return };
         if path.symlink_metadata().is_ok_and(|found| identity(&found) == own) {
-            // Nobody is harmed by a socket file that stays: the next daemon replaces it.
+            // A file that stays does no harm: the next daemon replaces it.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -102,7 +103,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Names the folder, of which the caller said nothing. Of a file in its place the system says no more than that it exists.
+/// Creates the folder. Its errors name the folder, because the caller only knows the socket; for a file in the folder's place
+/// the system would only say that it exists.
 fn make_folder(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| {
         let path = folder.display();
@@ -114,8 +116,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     })
 }
 
-/// Lets everybody connect. Whoever else may write the folder cannot have the mode of another file changed by a daemon of
-/// root: what took the socket's place meanwhile stays as it is. Says which file it is.
+/// Lets every user connect, and returns the file's identity. Another user who may write the folder cannot make a daemon run
+/// by root change the mode of another file: whatever took the socket's place meanwhile is left alone.
 fn open_to_all(path: &Path) -> io::Result<Identity> {
     let found = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&found)?;
@@ -224,7 +226,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("s");
             let mut listening = LocalSocket::listen(&path, kind, 8).unwrap();
-            // A second name, for those who had found the file already.
+            // A second name, for a client that had looked up the file already.
             let other = folder.path().join("other");
             std::fs::hard_link(&path, &other).unwrap();
             let connected = unconnected(kind).unwrap();
@@ -248,7 +250,7 @@ mod tests {
         assert!(path.exists());
     }
 
-    /// Of a socket that somebody removed the path is free for another daemon.
+    /// Once somebody has removed a socket's file, another daemon may use its path.
     #[test]
     fn what_took_the_place_of_a_socket_stays_when_its_daemon_ends() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Whether whoever looks for the daemon finds its sockets. Somebody may have removed their files, or put others in their
-//! places; the daemon would run on, and no program that starts would reach it.
+//! Checks that the daemon's sockets are still at their paths. If somebody removed or replaced their files, the daemon would run
+//! on, and no program that starts would reach it.
 
 use super::Holder;
 
 impl Holder<'_> {
-    /// Whether it does; tells the log when that changes.
+    /// Whether all sockets are at their paths; logs when that changes.
     pub(super) fn has_its_sockets(&mut self) -> bool {
         let sockets = [
             (self.offers.is_in_place(), self.config.socket.clone()),

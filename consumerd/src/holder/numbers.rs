@@ -1,8 +1,9 @@
-//! Which number is whose, written down in the staging memory. What is staged of a program is of use to the next daemon
-//! only if the program has the same number there, and it may be one that systemd has not been told of yet, or keeps no
-//! more of: that one is found again alive, and known by its segment.
+//! The programs' numbers, written down in the staging memory. The next daemon can only use what is staged of a program if the
+//! program keeps its number. systemd may not have been told of the program yet, or may have no room to keep it: then the next
+//! daemon finds the program alive, and recognises it by its segment.
 //!
-//! The inode tells: the kernel counts up those of memory files, and this one was in use until the daemon before ended.
+//! The segment's inode is proof enough: the kernel gives memory files increasing inode numbers, and this one was in use until
+//! the previous daemon ended.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,17 +12,17 @@ use super::held::{HeldPrograms, Identity};
 use crate::staging::layout::{NUMBER_ROW_BYTES, NUMBERS_AT};
 use crate::staging::{Geometry, Memory, NumberRow, Staging};
 
-/// The table as it is in the memory.
+/// What the table in the staging memory contains.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The row of each number.
+    /// The table row of each number.
     rows: BTreeMap<u64, u64>,
     free: Vec<u64>,
 }
 
 impl Numbers {
-    /// Reads the table, and has those who hold the segments that are in it get their numbers again. What cannot be is
-    /// left out, as a number that was never given.
+    /// Reads the table, so that the programs with its segments get their numbers again. Impossible rows are left out, such as a
+    /// number that was never given.
     ///
     /// # Errors
     /// When the memory cannot be read.
@@ -45,7 +46,7 @@ impl Numbers {
         Ok(numbers)
     }
 
-    /// Writes down whose a number is, if there is room.
+    /// Writes down the segment of a number, if there is room in the table.
     ///
     /// # Errors
     /// When the memory cannot be written.
@@ -64,20 +65,20 @@ impl Numbers {
         memory.write(place(row), &NumberRow { number, device, inode }.encode())
     }
 
-    /// The number is nobody's any more.
+    /// Frees the row of a number that no program has any more.
     ///
     /// # Errors
-    /// As above.
+    /// When the memory cannot be written.
     pub(super) fn forget(&mut self, memory: &mut impl Memory, number: u64) -> io::Result<()> {
         let Some(row) = self.rows.remove(&number) else { return Ok(()) };
         self.free.push(row);
         memory.write(place(row), &0_u64.to_le_bytes())
     }
 
-    /// Whoever was not found again will not be, and whoever is held has a row.
+    /// Makes the table agree with the held programs: frees the rows of all others, and gives each held program a row.
     ///
     /// # Errors
-    /// As above.
+    /// When the memory cannot be written.
     pub(super) fn agree(&mut self, memory: &mut impl Memory, held: &HeldPrograms) -> io::Result<()> {
         let gone: Vec<_> = self.rows.keys().copied().filter(|number| held.get(*number).is_none()).collect();
         gone.into_iter().try_for_each(|number| self.forget(memory, number))?;
@@ -85,15 +86,15 @@ impl Numbers {
     }
 }
 
-/// The largest number of which the table or a checkpoint knows that it was given, 0 if there is none. Whoever has a
-/// number that is in neither was let go, and nobody remembers it.
+/// The largest number that was given according to the table or a checkpoint; 0 if there is none. A program with a larger number
+/// has been released, and nothing refers to it any more.
 pub(super) fn last_given(memory: &impl Memory, geometry: Geometry) -> u64 {
     let noted = rows(memory, geometry).into_iter().flatten().flatten().map(|row| row.number).max();
     let checkpoint = Staging::newest_checkpoint(memory, geometry).ok().flatten();
     noted.max(checkpoint.map(|checkpoint| checkpoint.last_program)).unwrap_or(0)
 }
 
-/// Every row; `None` of one that is free or damaged.
+/// Every row; `None` for a row that is free or damaged.
 fn rows(memory: &impl Memory, geometry: Geometry) -> io::Result<Vec<Option<NumberRow>>> {
     let mut bytes = vec![0; geometry.numbers_bytes as usize];
     memory.read(NUMBERS_AT, &mut bytes)?;
@@ -118,7 +119,7 @@ mod tests {
         held.admit(program, segment.try_clone().unwrap(), memfd()).unwrap()
     }
 
-    /// A daemon with room for so many programs, some of whose numbers were given out before.
+    /// A daemon with room for so many programs; the numbers below `next_number` were given out before.
     fn daemon(max_programs: usize, next_number: u64) -> (Geometry, HeldPrograms) {
         let config = Config { max_programs, ..Config::default() };
         let mut held = HeldPrograms::new(&config);
@@ -183,7 +184,7 @@ mod tests {
         let mut numbers = Numbers::read(&memory, geometry, &mut held).unwrap();
         let room = geometry.numbers_bytes / NUMBER_ROW_BYTES as u64;
         for number in 1..=room + 1 {
-            // Of no device that there is: segments' own is 1 where memory files are counted from the start.
+            // A device number that no segment can have; 1 could be the real one.
             numbers.note(&mut memory, number, (u64::MAX, number)).unwrap();
         }
         let read = Numbers::read(&memory, geometry, &mut held).unwrap();

@@ -1,7 +1,7 @@
 //! The socket on which programs offer themselves.
 //!
-//! An offer is one message, `BLKOFFER` and a version, with the descriptors of segment and control page; nothing is
-//! answered. Who offers is what the kernel says (SO_PEERCRED), never the message.
+//! An offer is one message, `BLKOFFER` and a version, with the descriptors of segment and control page. It gets no answer.
+//! The kernel says which process offers (SO_PEERCRED), never the message.
 
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
@@ -20,22 +20,23 @@ use super::held::{Refusal, is_memfd};
 use super::local::LocalSocket;
 use crate::link::{Program, shown_name};
 
-/// What an offer of this version says.
+/// The bytes of an offer of this version.
 pub(super) const OFFER: [u8; 16] = *b"BLKOFFER\x01\0\0\0\0\0\0\0";
-/// Most connections that nobody has taken yet.
+/// Most connections that wait to be accepted.
 pub(super) const BACKLOG: usize = 4096;
-/// Connections of which the message is still to come: most, and for how long.
+/// Most accepted connections that have not sent their message yet.
 const MAX_WAITING: usize = 64;
-/// Connections that are taken at once.
+/// Most connections that are accepted at once.
 pub(super) const AT_ONCE: usize = 256;
-/// Most connections at a time that are not dealt with yet; the kernel lets one more in than it is asked to.
+/// Most connections that can be unhandled at one time; the kernel's backlog lets one more in than it is asked to.
 pub(super) const MOST_UNDEALT: u64 = (BACKLOG + 1 + AT_ONCE + MAX_WAITING) as u64;
+/// How long an accepted connection may take to send its message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An offer that has the right shape. Its descriptors are those of memfds.
+/// An offer of the right form. Its descriptors are those of memfds.
 #[derive(Debug)]
 pub(super) struct Offer {
-    /// Who offers.
+    /// The program that offers itself.
     pub(super) program: Program,
     /// Its segment.
     pub(super) segment: OwnedFd,
@@ -43,7 +44,7 @@ pub(super) struct Offer {
     pub(super) control: OwnedFd,
 }
 
-/// The socket and the connections that have not said anything yet.
+/// The socket, and the accepted connections that have not sent their message yet.
 #[derive(Debug)]
 pub(super) struct Offers {
     socket: LocalSocket,
@@ -55,8 +56,8 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// Listens at `path`, for everybody. A socket that nobody listens on any more is replaced. What comes there and is of
-    /// no use is for `closer`.
+    /// Listens at `path`, for every user. A socket on which nobody listens any more is replaced. Connections, and whatever is
+    /// sent and is not an offer, are closed by `closer`.
     ///
     /// # Errors
     /// When another daemon listens there, or the path cannot be used.
@@ -65,8 +66,8 @@ impl Offers {
         Ok(Self { socket, closer, waiting: Vec::new(), has_backlog: false, is_short: false, dealt: 0 })
     }
 
-    /// Lets nobody connect any more: who tries knows that nobody reads it. Who had connected is still to be taken; closing
-    /// the socket would drop an offer of which its program believes that it was heard.
+    /// Refuses further connections, so that a program that tries knows that nobody reads it. Offers of programs that have
+    /// connected already are still to be taken: closing the socket would drop them, while their programs believe they are read.
     pub(super) fn refuse_more(&mut self) {
         self.has_backlog = true;
         if let Err(e) = self.socket.refuse_others() {
@@ -74,7 +75,7 @@ impl Offers {
         }
     }
 
-    /// Listens no longer.
+    /// Closes all connections and the socket.
     pub(super) fn end(self) {
         self.waiting.into_iter().for_each(|(connection, _)| self.closer.hang_up(connection));
         self.closer.let_go(self.socket.into_fd());
@@ -90,24 +91,24 @@ impl Offers {
         self.socket.fd()
     }
 
-    /// Whether to look again soon: a connection is there whose message is not, or more connections are.
+    /// Whether to look again soon: a connection has not sent its message yet, or more connections may wait.
     pub(super) fn has_waiting(&self) -> bool {
         self.has_backlog || !self.waiting.is_empty()
     }
 
-    /// Whether a connection is there that was not dealt with.
+    /// Whether a connection may be there that was not handled.
     pub(super) fn is_anyone_there(&self) -> bool {
         let mut socket = [PollFd::new(self.socket.fd(), PollFlags::IN)];
-        // A look that failed tells nothing.
+        // If the poll fails, there may be one.
         !self.waiting.is_empty() || poll(&mut socket, Some(&Timespec::default())) != Ok(0)
     }
 
-    /// How many connections were dealt with so far.
+    /// How many connections were handled so far.
     pub(super) fn dealt(&self) -> u64 {
         self.dealt
     }
 
-    /// Whether offers had to stay where they are, for want of descriptors. They are looked for again.
+    /// Whether offers were left unread for want of file descriptors. They stay in the socket for the next look.
     pub(super) fn is_short(&self) -> bool {
         self.is_short
     }
@@ -127,7 +128,7 @@ impl Offers {
                 Ok(None) if since.elapsed() < PATIENCE => self.waiting.push((connection, since)),
                 read => {
                     match read {
-                        // Whoever came has said nothing.
+                        // The connection was closed without a message.
                         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
                         read => out.extend(read.unwrap_or(Some(Err(Refusal::Malformed)))),
                     }
@@ -138,7 +139,7 @@ impl Offers {
             spare.spend(TO_RECEIVE);
         }
         if self.can_receive(&mut spare) {
-            // Of these nobody has said anything.
+            // The oldest of those that have sent nothing yet.
             let excess = self.waiting.len().saturating_sub(MAX_WAITING);
             self.waiting.drain(..excess).for_each(|(connection, _)| self.closer.hang_up(connection));
             self.dealt += excess as u64;
@@ -146,7 +147,7 @@ impl Offers {
         out
     }
 
-    /// The offer of a connection, as [`read_offer`] has it; of one whose user holds up the closer nothing is received.
+    /// The offer of a connection, as [`read_offer`] returns it. From a user who blocks the closer nothing is received.
     fn read(&self, connection: &OwnedFd) -> io::Result<Option<Result<Offer, Refusal>>> {
         let who = peer_of(connection)?;
         if self.closer.is_held_up_by(who.uid) {
@@ -155,7 +156,7 @@ impl Offers {
         read_offer(connection, who, &self.closer)
     }
 
-    /// Whether an offer would not be lost for want of descriptors, and what is none could be closed.
+    /// Whether there are enough descriptors to receive an offer, and anything that is not an offer could be closed.
     fn can_receive(&mut self, spare: &mut Spare) -> bool {
         self.is_short = self.is_short || !spare.has(self.socket.fd(), TO_RECEIVE);
         !self.is_short && !self.closer.is_full()
@@ -176,20 +177,20 @@ impl Offers {
                     self.waiting.push((connection, Instant::now()));
                     spare.spend(1);
                 }
-                // The latter of a socket to which nobody can connect any more.
+                // INVAL: the socket refuses connections by now.
                 Err(Errno::AGAIN | Errno::INVAL) => {
                     self.has_backlog = false;
                     return;
                 }
-                // One that has gone again, or want of memory: the next look tells.
+                // The connection has gone again, or memory is short: the next look will tell.
                 Err(_) => return,
             }
         }
     }
 }
 
-/// `None` while the message is still to come. One that is no offer stays in the connection: to receive it is to close what
-/// came beside it.
+/// `None` while the message is still to come. A message that is not an offer stays in the connection: this process would have
+/// to close the descriptors of a message that it received.
 fn read_offer(
     connection: &OwnedFd,
     who: Peer,
@@ -212,13 +213,13 @@ fn read_offer(
             return Ok(Some(Err(Refusal::Malformed)));
         }
     };
-    // These are its descriptors once more, and none of them the last.
+    // This receives the same descriptors a second time, so closing them here cannot be the last close.
     recv(connection, &mut bytes, RecvFlags::DONTWAIT)?;
     let program = Program { number: 0, uid: who.uid, pid: who.pid, comm: comm(who.pid) };
     Ok(Some(Ok(Offer { program, segment, control })))
 }
 
-/// The descriptors of an offer, or those of what is none.
+/// The descriptors of an offer; as an error, those of a message that is not an offer.
 fn memfds_of_offer(seen: Seen, bytes: &[u8]) -> Result<[OwnedFd; 2], Vec<OwnedFd>> {
     let is_offer = seen.length == OFFER.len() && bytes == OFFER && !seen.is_cut;
     if !is_offer || !seen.fds.iter().all(is_memfd) {

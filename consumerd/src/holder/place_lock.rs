@@ -1,5 +1,4 @@
-//! Keeps other daemons from a place in the file system while one looks at what is there, removes it and puts its own
-//! there.
+//! A lock on a path in the file system, held while a daemon examines the file there, removes it and creates its own.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -8,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, lstat, open};
 use rustix::io::Errno;
 
-/// The lock (flock) of a file beside the place, which goes with it. The folder could be locked without one, but by
-/// everybody who may read it.
+/// The lock (flock) of a file beside the path; the file is removed with the lock. Locking the folder would need no such file,
+/// but everybody who may read the folder could lock it.
 #[derive(Debug)]
 pub(super) struct PlaceLock {
     path: PathBuf,
@@ -17,10 +16,10 @@ pub(super) struct PlaceLock {
 }
 
 impl PlaceLock {
-    /// Locks the place at `path`, by a file of that name with `.lock` behind it.
+    /// Locks `path`, by a file with the same name and `.lock` appended.
     ///
     /// # Errors
-    /// [`ErrorKind::AddrInUse`] while another daemon has it; when the file cannot be made.
+    /// [`ErrorKind::AddrInUse`] while another daemon has the lock; any error of creating the file.
     pub(super) fn take(path: &Path) -> io::Result<Self> {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
@@ -35,7 +34,7 @@ impl PlaceLock {
             Err(Errno::WOULDBLOCK) => return Err(is_taken()),
             locked => locked.map_err(unusable)?,
         }
-        // Who had it before may have removed the file that was opened here, and a third may have made another since.
+        // The daemon that had the lock before may have removed the file opened here, and a third may have created another since.
         let own = fstat(&file).map_err(unusable)?;
         match lstat(&path) {
             Ok(found) if (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino) => {
@@ -51,9 +50,9 @@ fn is_taken() -> io::Error {
 }
 
 impl Drop for PlaceLock {
-    /// Removes the file while it is locked: it is its own as long as that.
+    /// Removes the file while it is locked, because only then it is certainly this daemon's.
     fn drop(&mut self) {
-        // One that stays is locked by the next.
+        // A file that stays does no harm: the next daemon locks it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -70,7 +69,7 @@ mod tests {
         assert_eq!(PlaceLock::take(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop(first);
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
-        // One that was killed left it.
+        // A daemon that was killed left it behind.
         std::fs::write(folder.path().join("s.lock"), "").unwrap();
         PlaceLock::take(&path).unwrap();
     }

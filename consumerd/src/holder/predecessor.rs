@@ -1,23 +1,24 @@
-//! Addresses that an earlier daemon still has.
+//! Waits for sockets and addresses that an earlier daemon still has.
 //!
-//! A daemon that ends keeps the control socket and the HTTP address for as long as its worker ships what it had drained,
-//! and so does the worker of a holder that was killed. The kernel needs a moment to take a killed process apart. Whoever
-//! starts the daemon anew meanwhile means one daemon, not two. An address of TCP may be any program's, and the sockets
-//! stay with the worker as long: who finds them free has no earlier daemon to wait for.
+//! A daemon that ends keeps the control socket and the HTTP address until its worker has shipped what it had drained. So does
+//! the worker of a holder that was killed. The kernel needs a moment to release a killed process's sockets. Whoever restarts the
+//! daemon meanwhile wants one daemon, not two, so the new daemon waits. A TCP address may belong to any program: it is an earlier
+//! daemon's only if that daemon's sockets, which live as long as its worker, were found taken, too.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use blkin_daemon::CancellationToken;
 
-/// How much longer an address is waited for than a worker ships at its end.
+/// How much longer than `stop_timeout_ms` an address is waited for.
 pub(super) const MARGIN: Duration = Duration::from_secs(5);
-/// How long the address of a daemon that is gone otherwise is waited for: far longer than the kernel takes a process apart.
+/// How long the HTTP address is waited for when no earlier daemon was met: far longer than the kernel needs to release the
+/// sockets of a killed process.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// An earlier daemon, if there is one: its sockets tell.
+/// An earlier daemon, which is there if its sockets are.
 pub(super) struct Predecessor<'a> {
     due: Instant,
     stop: &'a CancellationToken,
@@ -25,12 +26,12 @@ pub(super) struct Predecessor<'a> {
 }
 
 impl<'a> Predecessor<'a> {
-    /// It is waited for until `due`, or until the daemon is to `stop`.
+    /// Waits for an earlier daemon until `due`, or until this daemon is to `stop`.
     pub(super) fn new(due: Instant, stop: &'a CancellationToken) -> Self {
         Self { due, stop, was_met: false }
     }
 
-    /// Listens on a socket at `path`, as soon as no earlier daemon does.
+    /// Listens on a socket at `path`, once no earlier daemon listens there.
     ///
     /// # Errors
     /// Those of `listen`.
@@ -49,8 +50,8 @@ impl<'a> Predecessor<'a> {
         listening
     }
 
-    /// Listens at an `address`. One that is taken is an earlier daemon's if a socket was, and a stranger's otherwise, for whom
-    /// nobody need wait.
+    /// Listens at an `address`. If the address is taken, an earlier daemon has it if a socket was taken, too; otherwise another
+    /// program has it, for which there is no point in waiting.
     ///
     /// # Errors
     /// Those of `listen`.
@@ -66,7 +67,7 @@ impl<'a> Predecessor<'a> {
         tracing::warn!("another daemon listens on {what}; waiting for it to end, {seconds} s at most");
     }
 
-    /// Tries until it is free, and once more after `due`. Says once that it is `taken`.
+    /// Tries until the address is free, and once more after `due`. Calls `taken` once if it is taken.
     async fn when_free<T>(
         &self,
         due: Instant,
@@ -103,7 +104,7 @@ mod tests {
         Err(ErrorKind::AddrInUse.into())
     }
 
-    /// Is free from the fourth try on.
+    /// An address that is free from the fourth try on.
     fn late(tries: &Cell<u32>) -> io::Result<()> {
         tries.set(tries.get() + 1);
         if tries.get() < 4 { taken() } else { Ok(()) }

@@ -86,8 +86,8 @@ impl Numbers {
     }
 }
 
-/// The largest number that was given according to the table or a checkpoint; 0 if there is none. A program with a larger number
-/// has been released, and nothing refers to it any more.
+/// The largest number that was given according to the table or a checkpoint; 0 if there is none. A program whose number is in
+/// neither has been released, and nothing refers to it any more.
 pub(super) fn last_given(memory: &impl Memory, geometry: Geometry) -> u64 {
     let noted = rows(memory, geometry).into_iter().flatten().flatten().map(|row| row.number).max();
     let checkpoint = Staging::newest_checkpoint(memory, geometry).ok().flatten();

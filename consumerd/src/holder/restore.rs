@@ -1,4 +1,4 @@
-//! Goes on where the daemon before this one stopped, with what systemd kept of it.
+//! Continues where the previous daemon stopped, with what systemd kept of it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,13 +17,13 @@ use crate::config::Config;
 use crate::link::Program;
 use crate::staging::{Memfd, Staging, StagingError};
 
-/// Longest time in which systemd is told of the last programs.
+/// Most time for telling systemd of the last programs before the daemon ends.
 const LAST_MESSAGES: Duration = Duration::from_secs(1);
-/// Longest time in which the kernel takes a killed worker apart that had programs.
+/// Most time for which a killed worker can still hold the locks of its programs.
 const LAST_HOLD: Duration = Duration::from_secs(1);
 
 impl Holder<'_> {
-    /// Holds what the daemon before this one held.
+    /// Holds what the previous daemon held.
     pub(super) fn restore(
         &mut self,
         programs: Vec<(Program, OwnedFd, OwnedFd)>,
@@ -52,7 +52,8 @@ impl Holder<'_> {
         }
     }
 
-    /// Gives out no number twice. Where what was counted is damaged, that is any larger than those of which something is left.
+    /// Continues the previous daemon's counters, so that no number is given twice. If they are damaged, numbers start above all
+    /// of which a trace is left.
     fn go_on_counting(&mut self) {
         match counters::read(&self.staging) {
             Some(counters) => self.counters = counters,
@@ -65,8 +66,8 @@ impl Holder<'_> {
         self.held.count_from(self.counters.get(Count::NextNumber));
     }
 
-    /// Takes in who offers itself already, beside those that a [scan](Self::scan) found. What is staged of a program that the
-    /// daemon before knew, and that is not held by now, is given up as soon as a worker runs.
+    /// Admits the programs that offer themselves already, in addition to those that a [scan](Self::scan) found. If a program of
+    /// the previous daemon is not held after this, what is staged of it is given up as soon as a worker runs.
     pub(super) async fn know_again(&mut self) {
         self.take_offers();
         let due = Instant::now() + LAST_HOLD;
@@ -79,7 +80,7 @@ impl Holder<'_> {
         self.publish_counters();
     }
 
-    /// A program was taken in: the next daemon is to know it, whether systemd keeps it or not.
+    /// Notes an admitted program for the next daemon, in the table of numbers and in systemd.
     pub(super) fn keep(&mut self, number: u64) {
         self.note(|numbers, staging, held| {
             held.get(number).map_or(Ok(()), |held| numbers.note(staging, number, held.identity))
@@ -87,7 +88,7 @@ impl Holder<'_> {
         self.store.iter_mut().for_each(|store| store.admitted(number));
     }
 
-    /// A program was let go.
+    /// Removes a released program from the table of numbers and from systemd.
     pub(super) fn keep_no_more(&mut self, number: u64) {
         self.note(|numbers, staging, _| numbers.forget(staging, number));
         self.store.iter_mut().for_each(|store| store.released(number));
@@ -99,7 +100,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Takes a program in that a daemon before this one held. The lock of its control page has been kept with it.
+    /// Restores a program that the previous daemon held. systemd kept its descriptors, and so the lock of its control page.
     fn restore_one(&mut self, program: Program, segment: OwnedFd, control: OwnedFd) {
         let restored = match flock(&control, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => self.held.restore(program.clone(), segment, control),
@@ -114,7 +115,7 @@ impl Holder<'_> {
         }
     }
 
-    /// What becomes of what was drained and not shipped when this daemon ends.
+    /// Log text: what becomes of drained annotations that are not shipped when this daemon ends.
     pub(super) fn fate_of_the_rest(&self) -> &'static str {
         match self.store {
             Some(_) => "what it had drained is kept for a restart",
@@ -122,7 +123,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Has systemd keep what is held still, for the daemon that comes after this one.
+    /// Tells systemd the changes that are still to be told, for the next daemon.
     pub(super) async fn keep_last(&mut self) {
         let due = Instant::now() + LAST_MESSAGES;
         while self.store.as_ref().is_some_and(Store::is_behind) && Instant::now() < due {
@@ -136,7 +137,7 @@ fn tell_unnoted(error: &io::Error) {
     tracing::warn!("failed to record the programs' numbers for the next daemon: {error}");
 }
 
-/// Tells systemd something. Where it cannot be told, nothing is kept from then on, and that is said.
+/// Tells systemd something. If that fails, logs it, and keeps nothing from then on.
 pub(super) fn tell_store(store: &mut Option<Store>, tell: impl FnOnce(&mut Store) -> io::Result<()>) {
     if let Some(Err(error)) = store.as_mut().map(tell) {
         tell_failure(&error);
@@ -144,10 +145,10 @@ pub(super) fn tell_store(store: &mut Option<Store>, tell: impl FnOnce(&mut Store
     }
 }
 
-/// The memory that was kept, and whether that is one that this daemon can use; otherwise a new one.
+/// The staging memory that systemd kept and `true`, if this daemon can use it; otherwise a new one and `false`.
 ///
 /// # Errors
-/// When there is no memory.
+/// When no memory can be created.
 pub(super) fn staging_of(config: &Config, kept: Option<Memfd>) -> anyhow::Result<(Memfd, bool)> {
     let geometry = config.geometry();
     if let Some(staging) = kept {
@@ -166,7 +167,7 @@ pub(super) fn staging_of(config: &Config, kept: Option<Memfd>) -> anyhow::Result
     Ok((staging, false))
 }
 
-/// How many annotations lie in a staging memory.
+/// How many annotations are staged in a memory.
 fn staged(staging: Memfd) -> Result<u64, StagingError> {
     let (staging, recovered) = Staging::open(staging)?;
     let (mut annotations, mut at) = (0, recovered.tail);

@@ -1,7 +1,7 @@
-//! One look through /proc, at start, for live programs that offered themselves to nobody.
+//! Searches /proc once, at start, for live programs that no daemon has.
 //!
-//! What counts is what a process has *mapped* (a forked child inherits descriptors, but not the mappings). A mapped
-//! memfd is opened through /proc/PID/map_files (CAP_CHECKPOINT_RESTORE), or through the descriptor of the same inode
+//! A process counts as a program if it has *mapped* a segment (a forked child inherits descriptors, but not the mappings).
+//! A mapped memfd is opened through /proc/PID/map_files (CAP_CHECKPOINT_RESTORE), or through a descriptor of the same inode
 //! (CAP_SYS_PTRACE, or the same user).
 
 use std::fs::{self, File};
@@ -17,15 +17,15 @@ use super::offers::{Offer, comm};
 use crate::link::Program;
 use crate::process::{Mapped, Wanted, effective_user, mapped};
 
-/// How the maps of a process name the two memfds, and the access that a program has to them; a daemon that reads the
-/// program has them mapped the other way round. Files of other devices may have the same names, and are left alone: their
-/// file systems may be a program's own (FUSE) and never answer.
+/// The two memfds' names in the maps of a process, and the access that a program has to each; a daemon that reads the
+/// program has the accesses swapped. Files of other devices may have the same names, and are left alone: their file
+/// systems may be a program's own (FUSE) and never answer.
 const SEGMENT: (&str, &str) = ("/memfd:blkin-segment (deleted)", "rw-s");
 const CONTROL: (&str, &str) = ("/memfd:blkin-control (deleted)", "r--s");
-/// Longest list of mappings that is read; a process with more is looked at only this far.
+/// Most bytes that are read of a process's list of mappings; the rest of a longer list is ignored.
 const MAX_MAPS_BYTES: u64 = 16 << 20;
 
-/// Every live program that can be opened; `memfd` is any, for they all have one device.
+/// Every live program whose memory can be opened. `memfd` may be any memory file, because all have the same device.
 pub(super) fn live_programs(memfd: impl AsFd) -> Vec<Offer> {
     let Ok(device) = fstat(memfd).map(|stat| shown_device(stat.st_dev)) else { return Vec::new() };
     let own = std::process::id();
@@ -50,12 +50,12 @@ pub(super) fn live_programs(memfd: impl AsFd) -> Vec<Offer> {
     programs
 }
 
-/// Whatever such a daemon may not look at, no capability would change.
+/// Whether the daemon has CAP_SYS_PTRACE: then no further capability would show it the remaining processes.
 fn may_look_at_all() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
-/// As the maps of a process show it.
+/// A device number as /proc/PID/maps shows it.
 fn shown_device(device: u64) -> String {
     format!("{:02x}:{:02x}", major(device), minor(device))
 }
@@ -65,7 +65,7 @@ fn programs_of(pid: u32, maps: &[u8], device: &str) -> Vec<Offer> {
     let (segments, controls) = (of(SEGMENT), of(CONTROL));
     let Some(uid) = user_of(pid) else { return Vec::new() };
     let mut out = Vec::new();
-    // Each copy of the library makes its segment and then its control page: inodes tell which go together.
+    // Each copy of the library creates its segment and then its control page, so both lists are in the same order of inodes.
     for (segment, control) in segments.iter().zip(&controls) {
         match (open(pid, segment), open(pid, control)) {
             (Ok(segment), Ok(control)) => {
@@ -83,7 +83,7 @@ fn programs_of(pid: u32, maps: &[u8], device: &str) -> Vec<Offer> {
     out
 }
 
-/// The effective user of a process. The owner of its folder is root's as soon as it is not dumpable.
+/// The effective user of a process. The owner of its folder in /proc does not tell: it is root for a process that is not dumpable.
 fn user_of(pid: u32) -> Option<u32> {
     effective_user(&fs::read(format!("/proc/{pid}/status")).ok()?)
 }
@@ -107,7 +107,7 @@ fn open_descriptor(pid: u32, inode: u64) -> Option<OwnedFd> {
     named.find_map(|path| open_inode(&path, inode).ok())
 }
 
-/// Opens only what the maps named: the process may have changed meanwhile.
+/// Opens the file only if it still has the inode from the maps: the process may have changed meanwhile.
 fn open_inode(path: &Path, inode: u64) -> io::Result<OwnedFd> {
     let file = open_foreign_memfd(path, OFlags::RDWR)?;
     let is_it = |file: &OwnedFd| fstat(file).is_ok_and(|stat| stat.st_ino == inode);
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_user_of_a_process_is_known_whatever_its_name_is() {
         let named = || {
-            // As the kernel cuts a name in the middle of a character.
+            // The kernel cuts a long name, possibly in the middle of a character.
             set_name(c"process-of-gr\xc3").unwrap();
             user_of(gettid().as_raw_nonzero().get().cast_unsigned())
         };

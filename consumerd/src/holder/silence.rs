@@ -1,30 +1,31 @@
-//! How long the worker has shown no sign of life, of the time in which it could have shown one.
+//! How long the worker has shown no sign of life, not counting time in which it could not have shown one.
 
 use std::mem::replace;
 use std::time::Duration;
 
 use super::worker_process::BEAT_EVERY;
 
-/// A holder that looks after its worker at least every [`BEAT_EVERY`], and after this long, stood still itself: with the
-/// machine, and so with the worker, which had no chance to beat either.
+/// The holder checks its worker at least every [`BEAT_EVERY`]. If it comes later than this, it stood still itself, probably with
+/// the whole machine, and the worker had no chance to beat either.
 const LATE_AFTER: Duration = BEAT_EVERY.saturating_mul(2);
 
-/// What the holder saw of one worker. Times are those of [`monotonic_ms`](crate::staging::log::monotonic_ms).
+/// What the holder knows of one worker's heartbeat. Times are those of [`monotonic_ms`](crate::staging::log::monotonic_ms).
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// The worker is judged by what it does from here on.
+    /// Silence before this time does not count.
     since_ms: u64,
+    /// When the holder looked last.
     looked_ms: u64,
 }
 
 impl Silence {
-    /// That of a worker which is started at `now_ms`.
+    /// For a worker that is started at `now_ms`.
     pub(super) fn new(now_ms: u64) -> Self {
         Self { since_ms: now_ms, looked_ms: now_ms }
     }
 
-    /// How long it lasts at `now_ms`, at which the holder looks, if the last beat in memory is of `beaten_ms`: that may
-    /// be one of the worker before. It begins anew when the holder was late.
+    /// How long the silence has lasted when the holder looks at `now_ms` and the last beat in memory is from `beaten_ms`, which
+    /// may be the previous worker's. The silence begins anew when the holder was late.
     pub(super) fn at(&mut self, now_ms: u64, beaten_ms: u64) -> Duration {
         let looked_ms = replace(&mut self.looked_ms, now_ms);
         if Duration::from_millis(now_ms.saturating_sub(looked_ms)) > LATE_AFTER {

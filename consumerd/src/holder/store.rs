@@ -1,12 +1,12 @@
 //! What systemd keeps of the daemon from one start to the next: the staging memory and the descriptors of programs.
 //!
 //! A unit with `FileDescriptorStoreMax=` has systemd hold descriptors for it (sd_pid_notify_with_fds(3), `FDSTORE=1`), and hand
-//! them to whatever it starts in its place after a restart, a failure or a kill (sd_listen_fds(3)), with the names that they were
-//! given. So what was drained and not yet shipped, and what only the rings of an ended program have, outlives the whole
-//! daemon, not the worker alone. A unit that is stopped for good has all of it closed.
+//! them, with the names that they were given, to the daemon it starts after a restart, a failure or a kill (sd_listen_fds(3)). So
+//! what was drained and not yet shipped, and what only the rings of an ended program have, outlives the whole daemon, not only the
+//! worker. When the unit is stopped for good, systemd closes all of it.
 //!
-//! A name says what the kernel said of the program when it offered itself: `p7.1000.4711.6f7364` is the segment of the program
-//! with the holder's number 7, its user, its process and its name in hexadecimal digits; `c7` is its control page.
+//! A name records what the kernel said of the program when it offered itself: `p7.1000.4711.6f7364` is the segment of the program
+//! with the holder's number 7, followed by its user id, its process id and its name in hexadecimal digits; `c7` is its control page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
@@ -21,35 +21,36 @@ use crate::staging::Memfd;
 
 /// The name of the staging memory.
 const STAGING: &str = "staging";
-/// So many changes are told at once, so far apart: systemd has others to serve, and a program that ends at once need not be
-/// kept.
+/// Changes that are told to systemd at once. systemd has other units to serve, and a program that ends soon need not be kept.
 const AT_ONCE: usize = 4;
+/// Pause between two such groups of changes.
 const APART: Duration = Duration::from_millis(20);
-/// All names come back in one variable of the environment, for which the kernel has 128 KiB.
+/// Most bytes of names: all of them come back in one environment variable, for which the kernel allows 128 KiB.
 const MAX_NAME_BYTES: usize = 64 << 10;
 
 /// The socket on which systemd is told what to keep.
 #[derive(Debug)]
 pub(super) struct Store {
     manager: OwnedFd,
-    /// Most descriptors that it keeps.
+    /// Most descriptors that systemd keeps.
     most: usize,
-    /// Programs that it keeps, wholly or by half, with the names of what it has of each, and the bytes of all these.
+    /// Programs of which systemd keeps one or both descriptors, with the descriptors' names.
     kept: BTreeMap<u64, [String; 2]>,
+    /// Bytes of all names in `kept`.
     name_bytes: usize,
-    /// The staging memory, until systemd was told of it.
+    /// The staging memory, until it has been handed to systemd.
     staging: Option<Memfd>,
     to_keep: BTreeSet<u64>,
     to_forget: VecDeque<String>,
     not_before: Instant,
-    /// There is no room for those that are to be kept, until another goes,
+    /// There is no room for the programs in `to_keep` until another one is released.
     is_full: bool,
-    /// and it was said that there was none.
+    /// The log has said once that there was no room.
     was_full: bool,
 }
 
 impl Store {
-    /// That of the unit, if there is one that keeps descriptors: `FDSTORE` in the environment says how many.
+    /// The store of the unit, if the daemon runs in one that keeps descriptors: `FDSTORE` in the environment says how many.
     pub(super) fn of_unit() -> Option<Self> {
         let most = std::env::var("FDSTORE").ok()?.parse().ok().filter(|most| *most > 0)?;
         let path = std::env::var("NOTIFY_SOCKET").ok()?;
@@ -78,26 +79,26 @@ impl Store {
         }
     }
 
-    /// Has the staging memory kept, instead of an earlier one, before anything else.
+    /// Has systemd keep the staging memory, instead of an earlier one, before anything else.
     ///
     /// # Errors
-    /// When there is no descriptor for it.
+    /// When no file descriptor is left for it.
     pub(super) fn keep_staging(&mut self, staging: &Memfd) -> io::Result<()> {
         self.staging = Some(staging.duplicate()?);
         Ok(())
     }
 
-    /// A program is held, and is to be kept.
+    /// A program was admitted, and is to be kept.
     pub(super) fn admitted(&mut self, number: u64) {
         self.to_keep.insert(number);
     }
 
-    /// A program that systemd keeps already is held.
+    /// A program that systemd keeps already was restored.
     pub(super) fn restored(&mut self, program: &Program) {
         self.note(program.number, names(program));
     }
 
-    /// A program is held no longer.
+    /// A program was released, and is to be forgotten.
     pub(super) fn released(&mut self, number: u64) {
         self.to_keep.remove(&number);
         self.is_full = false;
@@ -107,20 +108,20 @@ impl Store {
         }
     }
 
-    /// This name is of no use.
+    /// The descriptor of this name is useless, and is to be forgotten.
     pub(super) fn forget(&mut self, name: String) {
         self.to_forget.push_back(name);
     }
 
-    /// Whether there is more to tell.
+    /// Whether there is more to tell systemd.
     pub(super) fn is_behind(&self) -> bool {
         self.staging.is_some() || !self.to_forget.is_empty() || !self.is_full && !self.to_keep.is_empty()
     }
 
-    /// Tells a few of the changes, unless that was done a moment ago.
+    /// Tells systemd a few of the changes, unless that was done a moment ago.
     ///
     /// # Errors
-    /// When systemd cannot be told, which is no matter of time.
+    /// When systemd cannot be told, and trying again would not help.
     pub(super) fn tell(&mut self, held: &HeldPrograms, now: Instant) -> io::Result<()> {
         if !self.is_behind() || now < self.not_before {
             return Ok(());
@@ -129,10 +130,10 @@ impl Store {
         self.tell_some(held, AT_ONCE)
     }
 
-    /// As [`tell`](Self::tell), as many as it takes.
+    /// Tells systemd as many of the changes as it accepts now.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`tell`](Self::tell).
     pub(super) fn tell_all(&mut self, held: &HeldPrograms) -> io::Result<()> {
         self.tell_some(held, usize::MAX)
     }
@@ -149,7 +150,7 @@ impl Store {
         Ok(())
     }
 
-    /// Tells the next change; says whether there was one. It stays the next if it could not be told.
+    /// Tells the next change, and returns whether there was one. A change that could not be told stays the next.
     fn tell_one(&mut self, held: &HeldPrograms) -> io::Result<bool> {
         if let Some(staging) = &self.staging {
             self.forget_now(STAGING)?;
@@ -169,13 +170,13 @@ impl Store {
         Ok(true)
     }
 
-    /// One of which a part was told before may be told again: systemd knows that it has the same file.
+    /// Has systemd keep a program. If one descriptor was sent before, both may be sent again: systemd recognises the same file.
     fn keep_program(&mut self, number: u64, held: &HeldPrograms) -> io::Result<()> {
         let Some(held) = held.get(number) else { return Ok(()) };
         let names = names(&held.program);
-        // Noted first: what was told by half is to be forgotten, too.
+        // Noted before it is sent, so that a program of which only one descriptor was sent will be forgotten, too.
         if !self.kept.contains_key(&number) {
-            // One descriptor is that of the staging memory.
+            // One further descriptor is for the staging memory.
             if 2 * self.kept.len() + 3 > self.most || self.name_bytes + bytes_of(&names) > MAX_NAME_BYTES {
                 self.tell_full();
                 return Ok(());
@@ -212,7 +213,7 @@ impl Store {
     }
 }
 
-/// Says why nothing is kept.
+/// Logs why nothing is kept.
 pub(super) fn tell_failure(error: &io::Error) {
     tracing::warn!(
         "failed to store descriptors with systemd ($NOTIFY_SOCKET): {error}; a restart gives up what is not shipped"
@@ -230,22 +231,22 @@ fn manager(path: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What systemd kept of the daemon before.
+/// What systemd kept of the previous daemon.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// Its staging memory.
     pub(super) staging: Option<Memfd>,
     /// The programs that it held, each with its segment and its control page.
     pub(super) programs: Vec<(Program, OwnedFd, OwnedFd)>,
-    /// Names of what is no use: a half of a program.
+    /// Names of useless descriptors: only one of a program's two, or an unknown name.
     pub(super) useless: Vec<String>,
 }
 
 impl Kept {
-    /// Takes what systemd handed over. To be called before anything else of the process opens a file: what is open by then
-    /// was handed over.
+    /// Takes what systemd handed over. To be called before the process opens any file, so that every descriptor open by then is
+    /// one that was handed over.
     pub(super) fn receive() -> Self {
-        // This looks whether all of them are open, and keeps them from children; the other takes them.
+        // `listen_fds` checks that all of them are open, and keeps them from children; `get` takes them.
         let received = sd_notify::listen_fds().and_then(|_| {
             sd_listen_fds::get()
                 .map_err(|error| io::Error::new(ErrorKind::InvalidInput, format!("{error:?}")))
@@ -294,7 +295,7 @@ impl Kept {
     }
 }
 
-/// Of a program's segment and control page.
+/// The names of a program's segment and control page.
 fn names(program: &Program) -> [String; 2] {
     let comm: String = program.comm.bytes().map(|byte| format!("{byte:02x}")).collect();
     let segment = format!("p{}.{}.{}.{comm}", program.number, program.uid, program.pid);
@@ -305,12 +306,12 @@ fn control_name(number: u64) -> String {
     format!("c{number}")
 }
 
-/// With what stands between two names in the environment.
+/// Bytes of both names, each with the separator behind it in the environment variable.
 fn bytes_of(names: &[String; 2]) -> usize {
     names.iter().map(|name| name.len() + 1).sum()
 }
 
-/// The program whose segment has that name.
+/// The program whose segment has this name.
 fn named(segment: &str) -> Option<Program> {
     let mut parts = segment.strip_prefix('p')?.split('.');
     let (number, uid, pid) = (parts.next()?, parts.next()?, parts.next()?);
@@ -342,7 +343,7 @@ mod tests {
         held
     }
 
-    /// A manager's socket, and the store of a unit that keeps so many descriptors.
+    /// The manager's socket, and the store of a unit that keeps so many descriptors.
     fn store(most: usize) -> (tempfile::TempDir, OwnedFd, Store) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
@@ -353,7 +354,7 @@ mod tests {
         (folder, theirs, Store::new(ours, most))
     }
 
-    /// What the manager was told, with the number of descriptors beside it.
+    /// What the manager was told, with the number of descriptors sent along.
     fn told(manager: &OwnedFd) -> Vec<(String, usize)> {
         let mut told = Vec::new();
         while let Ok(received) = receive(manager, 1000) {

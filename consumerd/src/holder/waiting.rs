@@ -1,26 +1,26 @@
-//! Programs that may be taken in a moment later: another daemon still reads them, or they are too many and others are about to
-//! leave, as where hundreds of programs a second end at once.
+//! Programs that may be admitted a moment later: another daemon still reads them, or a quota is full and others are about to be
+//! released, as where hundreds of programs end every second.
 
 use std::time::{Duration, Instant};
 
 use super::held::{Identity, Refusal, identity_of};
 use super::offers::Offer;
 
-/// How long a program is waited for that another daemon reads: as long as a worker may need to notice that its holder
+/// How long a program that another daemon reads may wait: as long as that daemon's worker may need to notice that its holder
 /// is gone.
 const FOR_ANOTHER_DAEMON: Duration = Duration::from_secs(10);
-/// How long a place is waited for: longer than the worker needs to ship what is in the rings of one that has ended.
+/// How long a program over quota may wait: longer than the worker needs to ship what is in the rings of an ended program.
 const FOR_A_PLACE: Duration = Duration::from_secs(2);
-/// Most that wait.
+/// Most programs that wait.
 const MOST: usize = 1024;
-/// Of a user's quota so many parts may wait beside it.
+/// The programs of a user that wait for a place may be this part of the user's quota: a quarter.
 const PARTS_OF_QUOTA: usize = 4;
 
 /// A program that waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) offer: Offer,
-    /// When it offered itself, the last time.
+    /// When it last offered itself.
     pub(super) since: Instant,
     /// Why it is not taken: [`Refusal::Elsewhere`] or [`Refusal::Quota`].
     pub(super) refusal: Refusal,
@@ -46,27 +46,27 @@ pub(super) enum Waits {
     Now,
     /// It waited already.
     Already,
-    /// It has waited long enough, or too many do.
+    /// It has waited long enough, or too many programs wait.
     NoMore(Waiter),
 }
 
-/// All of them, in the order in which they came.
+/// All waiting programs, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Waiting {
     waiters: Vec<Waiter>,
     max_programs: usize,
     max_per_uid: usize,
-    /// Whether a place has come free since they were taken.
+    /// Whether a program was released since the last [`take`](Self::take).
     has_place: bool,
 }
 
 impl Waiting {
-    /// None yet. So many programs are held at most, of all and of each user.
+    /// Starts without any, given the most programs that are held, of all users and of each.
     pub(super) fn new(max_programs: usize, max_per_uid: usize) -> Waiting {
         Waiting { waiters: Vec::new(), max_programs, max_per_uid, has_place: false }
     }
 
-    /// Has a program wait while so many are held.
+    /// Lets a program wait, if there is room while `held` programs are held.
     pub(super) fn push(&mut self, waiter: Waiter, held: usize) -> Waits {
         if let Some(earlier) = self.waiters.iter_mut().find(|other| other.identity == waiter.identity) {
             earlier.since = earlier.since.max(waiter.since);
@@ -79,8 +79,8 @@ impl Waiting {
         Waits::Now
     }
 
-    /// No user fills it: he may lock the pages of his programs himself, and offer any number of them. Who waits for a place
-    /// takes no descriptors that programs within their quotas may need.
+    /// Whether a further program may wait. No single user can fill the list, although a user may offer any number of programs, and
+    /// lock their pages himself. Programs over quota must not take file descriptors that programs within quota may need.
     fn has_room(&self, waiter: &Waiter, held: usize) -> bool {
         let is_alike = |other: &&Waiter| {
             other.refusal == waiter.refusal && other.offer.program.uid == waiter.offer.program.uid
@@ -96,24 +96,24 @@ impl Waiting {
         fits && self.waiters.len() < MOST
     }
 
-    /// A program was let go.
+    /// A program was released.
     pub(super) fn place_came_free(&mut self) {
         self.has_place = true;
     }
 
-    /// Takes all that are worth another look.
+    /// Takes the programs that are worth another try.
     pub(super) fn take(&mut self) -> Vec<Waiter> {
         let has_place = std::mem::take(&mut self.has_place);
         let is_due = |waiter: &mut Waiter| has_place || waiter.refusal != Refusal::Quota || waiter.is_over();
         self.waiters.extract_if(.., is_due).collect()
     }
 
-    /// Takes all.
+    /// Takes all programs.
     pub(super) fn take_last(&mut self) -> Vec<Waiter> {
         std::mem::take(&mut self.waiters)
     }
 
-    /// Whether any of them is such a one.
+    /// Whether any waiting program's offer satisfies `is_such`.
     pub(super) fn any(&self, is_such: impl Fn(&Offer) -> bool) -> bool {
         self.waiters.iter().any(|waiter| is_such(&waiter.offer))
     }

@@ -1,5 +1,5 @@
-//! Starts the worker and watches it: a socket pair as its standard input, on which it hears that the holder is alive, and a
-//! heartbeat of its own in the staging memory.
+//! Starts the worker and watches it. The worker has a socket pair as its standard input, on which the holder's beats arrive, and
+//! writes its own heartbeat into the staging memory.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
@@ -23,24 +23,24 @@ use crate::staging::{Memfd, Memory};
 /// A worker without a heartbeat for this long is stuck.
 pub(super) const STUCK_AFTER: Duration = Duration::from_millis(1100);
 
-/// Pause between two beats of the holder: of an idle daemon every process should sleep long, and one that is late be alive
-/// still to [`blkin_daemon::health::STUCK_AFTER`].
+/// Pause between two beats of the holder: long, because the processes of an idle daemon should sleep long; but short enough that a
+/// late beat still counts as alive by [`blkin_daemon::health::STUCK_AFTER`].
 pub(super) const BEAT_EVERY: Duration = Duration::from_millis(800);
 
-/// The daemon's own program, which a worker runs too.
+/// The daemon's own executable, which the worker runs, too.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// Checks that /proc is there, by which more is done than starting the worker, each with an error that names something else.
+/// Checks that /proc is mounted. Not only starting the worker needs it, and the other places would fail with misleading errors.
 ///
 /// # Errors
-/// When it is not.
+/// When /proc is not mounted.
 pub(super) fn must_see_proc() -> io::Result<()> {
     std::fs::read_link(PROGRAM).map(drop).map_err(|error| {
         io::Error::new(error.kind(), format!("failed to read {PROGRAM}; mount /proc: {error}"))
     })
 }
 
-/// One worker.
+/// A worker process.
 #[derive(Debug)]
 pub(super) struct WorkerProcess {
     child: Child,
@@ -52,10 +52,10 @@ pub(super) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts one and says hello to it, with the configuration, and whether what is held is kept over a restart.
+    /// Starts a worker and sends it the hello, with the configuration, and whether what is held is kept over a restart.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the worker cannot be started.
     pub(super) fn start(
         settings: (&Config, bool),
         staging: &Memfd,
@@ -80,7 +80,8 @@ impl WorkerProcess {
         }
         let (started, silence) = (Instant::now(), Silence::new(monotonic_ms()));
         let child = command.spawn().map_err(|error| explained(error, config))?;
-        // One that could not be killed would stay there once it is stuck. It ends as our end of its link is closed.
+        // A worker that this process may not kill would stay for ever once it is stuck. On this error it ends by itself, because
+        // our end of its link is closed.
         test_kill_process(Pid::from_child(&child)).map_err(|errno| explained(errno.into(), config))?;
         Ok(Self { child, link: ours, started, silence, last_beat: None, is_killed: false })
     }
@@ -100,8 +101,8 @@ impl WorkerProcess {
         self.started.elapsed()
     }
 
-    /// Every message that is there; `None` as the last one when the worker is gone, or about to be: one that cannot be heard is
-    /// killed, for another takes its place once it has ended.
+    /// Every message that is there; a last `None` when the worker has ended or is about to. A worker from which messages cannot be
+    /// received is killed, because another takes its place only once it has ended.
     pub(super) fn messages(&mut self) -> Vec<Option<Message>> {
         let mut out = Vec::new();
         loop {
@@ -112,7 +113,7 @@ impl WorkerProcess {
                     continue;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                // It has ended, and left unread what it was told.
+                // The worker has ended without reading all that it was sent.
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => out.push(None),
                 Err(e) => {
                     tracing::error!(pid = self.pid(), "failed to receive from the worker; killing it: {e}");
@@ -124,8 +125,8 @@ impl WorkerProcess {
         }
     }
 
-    /// Tells it that the holder is alive, and whether it has its sockets, unless it was told a moment ago. Gives the time until it
-    /// is to be told again.
+    /// Sends the worker a beat, with whether the holder's sockets are in place, unless one was sent a moment ago. Returns the time
+    /// until the next beat.
     pub(super) fn beat(&mut self, has_sockets: impl FnOnce() -> bool) -> Duration {
         let now = Instant::now();
         let left =
@@ -133,39 +134,38 @@ impl WorkerProcess {
         if !left.is_zero() {
             return left;
         }
-        // A worker that does not read its messages is found stuck by other means.
+        // If the worker does not read its messages, its missing heartbeat will show that it is stuck.
         let _ = send(&self.link, &Message::Beat(has_sockets()).encode(), &[]);
         self.last_beat = Some(now);
         BEAT_EVERY
     }
 
-    /// How long it has shown no sign of life; see [`Silence`].
+    /// How long the worker has shown no sign of life; see [`Silence`].
     pub(super) fn silence(&mut self, staging: &impl Memory) -> Duration {
         let mut raw = [0; 8];
         let beaten_ms = staging.read(HEARTBEAT_AT, &mut raw).map_or(0, |()| u64::from_le_bytes(raw));
         self.silence.at(monotonic_ms(), beaten_ms)
     }
 
-    /// Asks it to ship what it has and to end.
+    /// Asks the worker to ship what it has and to end.
     pub(super) fn ask_to_end(&self) {
-        // Fails only when it is gone, which is what was wanted.
+        // Fails only when the worker has ended already.
         let _ = shutdown(&self.link, Shutdown::Write);
     }
 
-    /// Ends it at once.
+    /// Kills the worker.
     pub(super) fn kill(&mut self) {
-        // As above.
+        // Fails only when the worker has ended already.
         let _ = self.child.kill();
         self.is_killed = true;
     }
 
-    /// Whether it was [killed](Self::kill), from which it may take a while to end: as long as a call of the system does that
-    /// cannot be interrupted.
+    /// Whether the worker was [killed](Self::kill). It may take a while to end: as long as a system call that cannot be interrupted.
     pub(super) fn is_killed(&self) -> bool {
         self.is_killed
     }
 
-    /// Whether and how it has ended.
+    /// Whether and how the worker has ended.
     ///
     /// # Errors
     /// When the system will not say.
@@ -173,7 +173,7 @@ impl WorkerProcess {
         self.child.try_wait()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the worker has ended.
     ///
     /// # Errors
     /// When the system will not say.
@@ -181,13 +181,14 @@ impl WorkerProcess {
         self.child.wait()
     }
 
-    /// What the log says of its end.
+    /// Log text: how the worker ended.
     pub(super) fn end_told(&self, status: ExitStatus) -> String {
         end_told(status, self.is_killed)
     }
 }
 
-/// The kernel, which ends a process by SIGKILL where memory is short, tells it nothing, and does it again as long as it is.
+/// Adds advice after a SIGKILL that the holder did not send: where memory is short the kernel kills the worker without a word, and
+/// kills each further worker as long as memory stays short.
 fn end_told(status: ExitStatus, by_us: bool) -> String {
     if by_us || status.signal() != Some(Signal::KILL.as_raw()) {
         return status.to_string();
@@ -198,8 +199,8 @@ fn end_told(status: ExitStatus, by_us: bool) -> String {
     )
 }
 
-/// Says of a start that the system refused what may be changed: how many processes there may be, or the user of the worker, who
-/// may be another only where root starts it, and kept the capabilities for that.
+/// Adds advice to an error from starting the worker: the limit of processes is reached, or the daemon may not give the worker
+/// another user, which takes root with the capabilities for it.
 fn explained(refused: io::Error, config: &Config) -> io::Error {
     if refused.kind() == ErrorKind::WouldBlock {
         return threads::too_many(&refused);
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(end_told(failed, false), failed.to_string());
     }
 
-    /// Its holder waits for its end.
+    /// The holder then waits for the worker's end.
     #[test]
     fn a_worker_that_cannot_be_heard_is_killed() {
         let child = Command::new("sleep").arg("600").spawn().unwrap();

@@ -6,7 +6,7 @@
 //! worker. When the unit is stopped for good, systemd closes all of it.
 //!
 //! A name records what the kernel said of the program when it offered itself: `p7.1000.4711.6f7364` is the segment of the program
-//! with the holder's number 7, followed by its user id, its process id and its name in hexadecimal digits; `c7` is its control page.
+//! with the holder's number 7, followed by user id, process id and, in hexadecimal digits, its name; `c7` is its control page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};

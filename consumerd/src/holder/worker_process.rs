@@ -160,7 +160,7 @@ impl WorkerProcess {
         self.is_killed = true;
     }
 
-    /// Whether the worker was [killed](Self::kill). It may take a while to end: as long as a system call that cannot be interrupted.
+    /// Whether the worker was [killed](Self::kill). It may still take a while to end: a system call may not be interruptible.
     pub(super) fn is_killed(&self) -> bool {
         self.is_killed
     }

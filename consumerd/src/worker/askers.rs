@@ -1,9 +1,9 @@
 //! Asks the kernel whether anybody can still write a program's rings, on threads that nothing waits for.
 //!
-//! It answers once it has the program's file to itself: it waits for pages that are in use elsewhere, such as in pipes, and
-//! older kernels wait for whoever writes the file from memory of which a page never comes (Linux 6.18 does not). A program can
-//! so have it answer late, or never. Therefore the programs of each user have a thread of their own: no others are seen late
-//! to have ended. Only the end of the process waits for a call that the kernel does not come back from.
+//! The kernel answers once it has the program's file to itself. It waits for pages that are in use elsewhere, such as in pipes, and
+//! kernels before Linux 6.18 wait for a process that writes the file from memory whose page never arrives. So a program can delay
+//! the answer, or prevent it. Therefore each user has a separate thread, and no user can delay the answers for others. Only the
+//! end of the process waits for a call from which the kernel does not return.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,10 +14,10 @@ use blkin_ringbuf::Writers;
 
 use crate::hash::Map;
 
-/// About the writers of the program of this number.
+/// The number of a program, and the handle for asking about its writers.
 type Question = (u64, Writers);
 
-/// The kernel's word on one of them.
+/// The kernel's answer to one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The program's number.
@@ -34,11 +34,11 @@ pub(super) struct Askers {
     answers: Receiver<Answer>,
 }
 
-/// One thread.
+/// The thread of one user.
 #[derive(Debug)]
 struct Asker {
     asking: Sender<Vec<Question>>,
-    /// What it is to be asked next, together: each time it wakes.
+    /// Questions collected for the next [`Askers::send`]: each message wakes the thread, so they are sent together.
     questions: Vec<Question>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Askers {
 }
 
 impl Askers {
-    /// Asks about a program of a user, with the next [`Askers::send`]. Says whether that can be done: an answer comes then.
+    /// Asks about a program of a user, with the next [`Askers::send`]. Returns whether that is possible: then an answer will come.
     pub(super) fn ask(&mut self, uid: u32, question: Question) -> bool {
         if !self.threads.contains_key(&uid) {
             let Ok(thread) = start(self.answering.clone()) else { return false };
@@ -60,10 +60,10 @@ impl Askers {
         asker.map(|asker| asker.questions.push(question)).is_some()
     }
 
-    /// Has the threads ask.
+    /// Sends the collected questions to the threads.
     pub(super) fn send(&mut self) {
         for asker in self.threads.values_mut().filter(|asker| !asker.questions.is_empty()) {
-            // It lives as long as this side.
+            // The thread lives as long as this sender.
             let _ = asker.asking.send(std::mem::take(&mut asker.questions));
         }
     }
@@ -78,7 +78,7 @@ impl Askers {
         self.answers.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
     }
 
-    /// Has no programs of a user any more.
+    /// Ends the thread of a user who has no programs any more.
     pub(super) fn forget(&mut self, uid: u32) {
         self.threads.remove(&uid);
     }
@@ -88,7 +88,7 @@ fn start(answering: Sender<Answer>) -> io::Result<Asker> {
     let (asking, questions) = channel::<Vec<Question>>();
     let work = move || {
         for (program, writers) in questions.into_iter().flatten() {
-            // Whoever asked may have ended.
+            // Fails if the asking side has ended.
             let _ = answering.send(Answer { program, are_gone: writers.are_gone() });
         }
     };

@@ -1,22 +1,22 @@
-//! What an earlier daemon had drained of a program, as its control page says: settled by then, or lost with that daemon.
+//! What earlier daemons drained of a program, according to its control page: settled by then, or lost with that daemon.
 
 use crate::staging::ProgramState;
 
 /// Records that were drained before this daemon attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Before {
-    /// Those that were acknowledged or counted as lost.
+    /// Records that were acknowledged or counted as lost.
     pub(super) settled: u64,
-    /// The others: the daemon ended before it knew. They may have arrived.
+    /// Other records: the daemon ended before it knew what became of them. They may have arrived.
     pub(super) unsettled: u64,
-    /// Of each ring what was drained and how many of that were settled. An earlier worker of this daemon may have
-    /// published there too: the first frame that is found again knows better.
+    /// For each ring, how many records were drained and how many of these were settled. An earlier worker of this daemon may
+    /// have published figures there, too, so a ring's first frame in the staging memory overrides them.
     rings: Vec<Option<(u64, u64)>>,
 }
 
 impl Before {
-    /// By what the page says of each ring: drained, and settled. The program may write there too, so that any numbers can
-    /// stand there, and sums may wrap.
+    /// From the control page's figures of each ring, drained and settled. The program may write there, too, so they can be any
+    /// numbers, and sums may wrap.
     pub(super) fn of_page(rings: impl Iterator<Item = (u64, u64)>) -> Self {
         let mut before = Before { rings: rings.map(Some).collect(), ..Before::default() };
         for ring in 0..before.rings.len() {
@@ -27,12 +27,12 @@ impl Before {
         before
     }
 
-    /// As an earlier worker of this daemon has found it.
+    /// As an earlier worker of this daemon found the figures and saved them.
     pub(super) fn of_checkpoint(saved: &ProgramState) -> Self {
         Before { settled: saved.drained_before, unsettled: saved.unsettled, rings: Vec::new() }
     }
 
-    /// This daemon itself has drained the ring from `records` on.
+    /// Notes that this daemon itself has drained the ring from `records` on.
     pub(super) fn begins_at(&mut self, ring: usize, records: u64) {
         let Some((drained, settled)) = self.rings.get_mut(ring).and_then(Option::take) else { return };
         self.settled = self.settled.wrapping_sub(drained.min(settled));

@@ -1,4 +1,4 @@
-//! One round after another: drain, stage, give the space back, read, join, hand to the sinks, retire.
+//! The worker's rounds, each of which does: drain, stage, free the space in the rings, read, join, hand to the sinks, retire.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -38,13 +38,13 @@ pub use figures::{Snapshot, SpanFigures};
 
 /// Time between two looks at the clocks while nothing is drained.
 const CLOCK_TICK_EVERY: Duration = Duration::from_millis(100);
-/// Frames of several programs are made to count together, up to about so many bytes.
+/// Frames of several programs are committed together, up to about so many bytes.
 const TOGETHER_BYTES: u64 = 128 << 10;
 
-/// A span with fewer bytes leaves in one piece. One with more than an eighth of what a queue holds would find no room there.
+/// A span with fewer bytes is never split for its size. A span with more than an eighth of a queue's limit would not fit into it.
 const LARGE_SPAN_BYTES: usize = 64 << 10;
 
-/// Where a frame lies, for the day on which it is retired.
+/// Where a frame lies, which is needed when it is retired or read again.
 #[derive(Clone, Copy, Debug)]
 struct FrameNote {
     slot: u32,
@@ -58,23 +58,23 @@ struct FrameNote {
 pub(super) struct Progress {
     /// Something was drained.
     pub drained: bool,
-    /// And there is more.
+    /// There is more.
     pub has_more: bool,
-    /// The largest part of a ring that was copied, of 1024.
+    /// The largest part of a ring that was copied, in 1024ths of the ring.
     pub fill: u64,
-    /// Something was left where it is, as there is no room for it.
+    /// Something was left in the rings because there is no room for it.
     pub holds_back: bool,
 }
 
 /// A frame that was written to the staging memory.
 struct Staged {
     frame: Frame,
-    /// What it takes there, and where it ends.
+    /// Bytes that it takes there, and where it ends.
     bytes: u64,
     end: u64,
 }
 
-/// Everything that the worker knows.
+/// The whole state of the worker.
 pub(super) struct Engine {
     config: Config,
     boot: String,
@@ -84,32 +84,32 @@ pub(super) struct Engine {
     shown: Memfd,
     ledger: Ledger,
     notes: VecDeque<FrameNote>,
-    /// Boxed: each round goes over all of them, and most have nothing.
+    /// Boxed: each round goes over all programs, and most have nothing new.
     programs: BTreeMap<u64, Box<Program>>,
     saved: BTreeMap<u64, ProgramState>,
     departed: DepartedTotals,
     departed_programs: u64,
-    /// The largest number of a program that was attached, by an earlier worker perhaps.
+    /// The largest number of a program that was attached to, possibly by an earlier worker.
     last_program: u64,
-    /// Programs that are to be attached to once the system has what that takes.
+    /// Programs to which the worker could not attach for want of a system resource, and will try again.
     late: Vec<Offered>,
-    /// Programs to let go, with the state that stays in checkpoints until that has been said.
+    /// Programs to release, with the state that stays in checkpoints until the holder has been told.
     to_release: BTreeMap<u64, ProgramState>,
     askers: Askers,
     retired_end: u64,
-    /// No span that is open has anything of a frame up to this one.
+    /// No open span contains anything of the frames up to this one.
     hurried_to: u64,
-    /// Since when programs that have ended nearly use up a quota.
+    /// Since when ended programs nearly use up a quota.
     crowded_since: Option<Duration>,
     next_program: u64,
     settings: Settings,
     join: Join,
     feeder: Feeder,
-    /// Memory of spans on their way from the join to the feeder.
+    /// A reused buffer for spans on their way from the join to the feeder.
     leaving: Vec<SpanPiece>,
-    /// The daemon ends: spans that were open, until the sinks have room for them.
+    /// While the daemon ends: spans that were open, until the sinks have room for them.
     last: VecDeque<SpanPiece>,
-    /// Memory for what is drained.
+    /// Reused buffers for drained records.
     spare: Spare,
     clocks: ClockSeries,
     spans: SpanFigures,
@@ -117,19 +117,19 @@ pub(super) struct Engine {
     last_checkpoint: Duration,
     next_tick: Duration,
     rejected_programs: u64,
-    /// How many had figures of their own that contradicted each other.
+    /// How many programs had counters that contradicted each other.
     unsound_programs: u64,
     told: Told,
-    /// What the holder counted when that was last read.
+    /// The holder's counters as they were last read.
     holder: Counters,
     /// Flight recorders of ended programs that nobody took in time.
     recorders_evicted: u64,
-    /// What earlier workers left is taken over.
+    /// What earlier workers left has been taken over.
     is_rebuilt: bool,
 }
 
 impl Engine {
-    /// Goes on where the staging memory says.
+    /// Continues from the state in the staging memory. Also returns the log position from which staged frames are to be read.
     ///
     /// # Errors
     /// When the staging memory cannot be used.
@@ -191,7 +191,7 @@ impl Engine {
         self.born.elapsed()
     }
 
-    /// Has the next worker know what `/metrics` is about to show.
+    /// Records for the next worker what `/metrics` is about to show.
     pub(super) fn note_shown(&mut self) -> Result<(), StagingError> {
         let shown = Shown::of(self.ledger.sinks(), self.spans.split);
         Ok(shown.write(&mut self.shown)?)
@@ -209,7 +209,7 @@ impl Engine {
             self.attach_late(now);
             self.next_tick = now + CLOCK_TICK_EVERY;
         }
-        // Of a program that nobody writes any more this round may find that it has ended.
+        // If a program has no writer any more, this round may find that it has ended.
         self.ask_of_writers(now);
         let mut progress = self.drain_all(now)?;
         self.refill(&mut progress)?;
@@ -225,7 +225,7 @@ impl Engine {
         Ok(progress)
     }
 
-    /// Takes the new offset at once: what is recorded from here on gets it.
+    /// Measures the clock's new offset at once, so that what is recorded from here on gets it.
     pub(super) fn clock_was_set(&mut self) {
         tracing::info!("the clock was set");
         self.clocks.tick();
@@ -254,7 +254,7 @@ impl Engine {
         Ok(progress)
     }
 
-    /// At all programs before anything is copied of one, for a span may be of several.
+    /// Looks at the rings of all programs before anything is copied, because a span may have annotations of several programs.
     fn look(&mut self) {
         self.live_programs().for_each(Program::look_ahead);
         self.live_programs().for_each(Program::look);
@@ -264,7 +264,7 @@ impl Engine {
         self.programs.values_mut().map(Box::as_mut).filter(|program| !program.ended)
     }
 
-    /// Copies what a program's rings have, and stages it; says how much that took there.
+    /// Copies what a program's rings hold, and stages it. Returns how many bytes it takes in the staging memory.
     fn copy(
         &mut self,
         number: u64,
@@ -300,12 +300,12 @@ impl Engine {
         Ok(self.staging.end() - first)
     }
 
-    /// Makes what was staged count, of all programs at once, gives the space back and reads the frames.
+    /// Commits what was staged, of all programs at once, frees the space in the rings, and reads the frames.
     fn take_staged(&mut self, staged: &mut Vec<Staged>) -> Result<(), StagingError> {
         if staged.is_empty() {
             return Ok(());
         }
-        // Whatever was copied is older than this.
+        // All that was copied is older than this look at the clocks.
         self.clocks.tick();
         self.staging.commit()?;
         for Staged { frame, .. } in &*staged {
@@ -320,12 +320,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Has every sink called whose batch leaves before the rings are looked at again.
+    /// Wakes every sink whose batch is due before the rings are looked at again.
     pub(super) fn call_sinks(&self, next_look: Instant) {
         self.feeder.call(next_look);
     }
 
-    /// Tells the holder which programs it may let go; `send` says whether it was told.
+    /// Tells the holder which programs it may release; `send` returns whether that was sent.
     pub(super) fn release(&mut self, send: impl Fn(u64) -> bool) {
         self.to_release.retain(|number, _| !send(*number));
     }
@@ -336,28 +336,28 @@ impl Engine {
         live.any(|program| program.attachment.pending() > 0)
     }
 
-    /// Every program that is attached.
+    /// Every attached program.
     pub(super) fn programs(&self) -> &BTreeMap<u64, Box<Program>> {
         &self.programs
     }
 
-    /// Every program that is attached.
+    /// Every attached program.
     pub(super) fn programs_mut(&mut self) -> &mut BTreeMap<u64, Box<Program>> {
         &mut self.programs
     }
 
-    /// How much each program has given so far.
+    /// How many records of each program were drained so far.
     pub(super) fn drained(&self) -> Vec<(u64, u64)> {
         self.programs.iter().map(|(number, program)| (*number, program.figures.drained)).collect()
     }
 
-    /// Sinks and how their threads are.
+    /// Each sink, and whether its thread shows a sign of life.
     pub(super) fn signs_of_sinks(&self) -> Vec<(&'static str, Sign)> {
         self.feeder.signs()
     }
 }
 
-/// When spans leave.
+/// The join's rules about when spans leave.
 fn rules(config: &Config) -> Rules {
     Rules {
         close_events: config.close_events.clone(),
@@ -368,7 +368,7 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
-/// The state of a program of which only the release is outstanding.
+/// The state of a program that only remains to be released.
 fn folded(number: u64) -> ProgramState {
     ProgramState { program: number, folded: true, ..ProgramState::default() }
 }

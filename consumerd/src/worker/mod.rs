@@ -1,4 +1,4 @@
-//! The worker: reads what programs wrote, and ships it. It has no privileges and may be killed at any time.
+//! The worker: reads what programs wrote, and ships it. It has no privileges, and may be killed at any time.
 
 mod askers;
 mod beats;
@@ -54,22 +54,22 @@ use snapshot::Rings;
 pub use totals::Totals;
 use waker::Waker;
 
-/// A peer of /metrics or /healthz that is silent for so long is let go.
+/// Connections for /metrics and /healthz that are idle for this long are closed.
 const HTTP_IDLE_TIME: Duration = Duration::from_secs(120);
-/// Longest wait for the holder's last words, should the worker have been asked to end and not the holder.
+/// Longest wait for the holder's last messages, in case only the worker was asked to end.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Pause between two looks whether the sinks are through, while the daemon ends.
+/// Pause between two checks whether the sinks have finished, while the daemon ends.
 const ENDING_POLL: Duration = Duration::from_millis(5);
 
 /// Runs the worker on the socket that is its standard input.
 ///
 /// # Errors
-/// When that is no holder's socket, or the staging memory cannot be used.
+/// When the standard input is not a holder's socket, or the staging memory cannot be used.
 pub fn run() -> Result<(), Failure> {
     let link = io::stdin().as_fd().try_clone_to_owned().context("failed to use the standard input")?;
     let hello =
         hello(&link).context("failed to hear from a holder; `blkin-consumerd` starts the worker itself")?;
-    // Before there is another thread, which would keep them.
+    // Before any other thread is started, which would keep its privileges.
     let dropped = drop_privileges();
     logging::init(&hello.config.log, hello.config.log_format)?;
     if let Err(e) = dropped {
@@ -118,14 +118,14 @@ fn lock(staging: &OwnedFd) -> anyhow::Result<Option<OwnedFd>> {
     }
 }
 
-/// The worker is started through /proc/self/exe, which would be its name in lists of processes.
+/// Names the process: it is started through /proc/self/exe, and would appear as "exe" in lists of processes.
 fn take_name() {
     if let Err(e) = rustix::thread::set_name(c"blkin-consumerd") {
         tracing::debug!("failed to name the process: {e}");
     }
 }
 
-/// Whatever the holder may do, the worker may not: it reads what programs wrote.
+/// Drops all capabilities that the holder may have, because the worker reads what programs wrote.
 fn drop_privileges() -> rustix::io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities};
     let none = CapabilitySet::empty();
@@ -134,10 +134,10 @@ fn drop_privileges() -> rustix::io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
-/// The thread that answers HTTP.
+/// The thread that answers HTTP requests.
 type Serving = JoinHandle<Option<()>>;
 
-/// Signs of life, each with the name of its sink, or `drain`.
+/// Heartbeats for `/healthz`, each with the name of its sink, or `drain`.
 type Heartbeats = Vec<(&'static str, Heartbeat)>;
 
 struct Worker {
@@ -154,26 +154,26 @@ struct Worker {
     clock_set: ClockSet,
     settings: Settings,
     waker: Waker,
-    /// Of each sink, in their order.
+    /// One for each sink, in the sinks' order.
     standings: Vec<Arc<Standing>>,
-    /// As many, in the same order.
+    /// One for each sink, in the same order.
     losing: Vec<Losing>,
     /// A program ended the last sleep.
     was_woken: bool,
-    /// One did so since something was last drained, but for nothing.
+    /// A program has ended a sleep since something was last drained, and nothing was found then.
     was_woken_in_vain: bool,
     is_linked: bool,
-    /// What is held when the daemon ends is kept for the next.
+    /// What is held when the daemon ends is kept for the next one.
     is_kept: bool,
     /// See [`lock`].
     _of_staging: Option<OwnedFd>,
-    /// None once it has said its last.
+    /// The holder's beats; none once its last message has come.
     holder: Option<Beats>,
 }
 
 impl Worker {
     fn new(link: OwnedFd, hello: Hello) -> anyhow::Result<Self> {
-        // Those of a terminal go to holder and worker alike.
+        // Signals of a terminal reach holder and worker alike.
         let stop = signals::silent_stop_token().context("failed to catch signals")?;
         signals::outlive_hangups().context("failed to catch signals")?;
         let config = hello.config;
@@ -244,8 +244,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Answers askers of metrics and health until the process ends, on a thread of their own: with that which drains they would
-    /// take turns, and whoever asks without end would have rings run full.
+    /// Serves metrics and health until the process ends, on a separate thread: on the thread that drains, a client that asks
+    /// without pause would make rings run full.
     fn serve(&self) -> io::Result<Serving> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(EngineCollector {
@@ -271,8 +271,11 @@ impl Worker {
         names.map(|name| (name, self.health.worker(name))).collect()
     }
 
-    /// A sink that is dead gets nothing any more, for as long as this worker lives: the next one has it anew, and finds what it
-    /// did not ship.
+    /// Does what is due after each round.
+    ///
+    /// # Errors
+    /// When the thread of a sink has ended: this worker could not feed the sink any more, but the next one starts the sink again
+    /// and finds what it did not ship.
     fn after_round(&mut self, heartbeats: &Heartbeats) -> anyhow::Result<()> {
         if let Some(sink) = self.beat(heartbeats) {
             bail!("the thread of the sink {sink} has ended");
@@ -283,7 +286,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Tells of each sink what it lost, as far as that is to be told.
+    /// Logs the losses of each sink for which a line is due.
     fn tell_lost(&mut self, of: impl Fn(&mut Losing, SinkFigures) -> Option<(u64, u64)>) {
         let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         for ((figures, losing), standing) in engine.sinks().zip(&mut self.losing).zip(&self.standings) {
@@ -300,7 +303,7 @@ impl Worker {
         }
     }
 
-    /// Of the drain, and of each sink that gives a sign of life. Gives one that is dead.
+    /// Beats for the drain, and for each sink that shows a sign of life. Returns a sink that is dead.
     fn beat(&self, heartbeats: &Heartbeats) -> Option<&'static str> {
         let signs = self.engine().signs_of_sinks();
         let lives = |name: &str| signs.iter().all(|(sink, sign)| *sink != name || *sign == Sign::Life);
@@ -308,8 +311,8 @@ impl Worker {
         signs.iter().find(|(_, sign)| *sign == Sign::Death).map(|(sink, _)| *sink)
     }
 
-    /// Sleeps between rounds, begun so long after each other: not at all while there is more, shortly while there is
-    /// something, ever longer while there is nothing, but no longer than until a program wakes it.
+    /// Sleeps between rounds: not at all while there is more, shortly while there is something, ever longer while there is nothing,
+    /// but no longer than until a program wakes the worker. `since` is the time between the starts of the last two rounds.
     async fn rest(&mut self, progress: Progress, since: Duration) -> anyhow::Result<()> {
         let was_woken = std::mem::replace(&mut self.was_woken, false);
         let programs = self.engine().programs().len();
@@ -318,7 +321,7 @@ impl Worker {
         if progress.drained || progress.holds_back {
             self.was_woken_in_vain = false;
             if was_woken {
-                // Nobody wakes it in the pause that follows: one that did so all the time would keep it awake.
+                // No program can end the pause that follows: one that did so all the time would keep the worker awake.
                 self.pace.quicken();
             }
             self.nap();
@@ -326,7 +329,7 @@ impl Worker {
             self.was_woken_in_vain |= was_woken;
             has_more |= self.fall_asleep();
         }
-        // Even then the holder is heard.
+        // Even with no pause, the holder's messages are read.
         let pause = if has_more { Duration::ZERO } else { self.pace.pause() };
         self.engine().call_sinks(Instant::now() + pause);
         tokio::select! {
@@ -347,8 +350,8 @@ impl Worker {
         self.listen()
     }
 
-    /// Has programs wake this one if it pauses longer than it need. What is in the rings by now, after a round, can wait as
-    /// long as the pause.
+    /// Asks programs to wake the worker if it is going to pause longer than the shortest time. What is in the rings by now,
+    /// after a round, can wait for the pause to end.
     fn nap(&mut self) {
         if self.pace.is_long() {
             let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -358,9 +361,9 @@ impl Worker {
         }
     }
 
-    /// Asks programs to wake this one. Says whether they were just asked and something is in the rings already.
+    /// Asks programs to wake the worker. Returns whether they were asked just now and something is in the rings already.
     fn fall_asleep(&mut self) -> bool {
-        // A program that wakes for nothing, again and again, may cost what an idle daemon does, and not more.
+        // A program that wakes the worker in vain, again and again, must not cost more than an idle daemon does.
         if self.was_woken_in_vain && !self.pace.is_longest() {
             return false;
         }
@@ -368,7 +371,7 @@ impl Worker {
         self.waker.sleep(&self.settings, || engine.drained()) && engine.has_pending()
     }
 
-    /// Takes what the holder says.
+    /// Handles the holder's messages.
     fn listen(&mut self) -> anyhow::Result<()> {
         loop {
             match next_message(self.link.get_ref()) {
@@ -392,7 +395,7 @@ impl Worker {
         }
     }
 
-    /// Hears what the holder still has to say, which ends by closing the link.
+    /// Handles the holder's last messages, until it closes the link.
     async fn listen_to_the_end(&mut self) -> anyhow::Result<()> {
         let due = Instant::now() + LAST_WORDS;
         while self.is_linked && Instant::now() < due {
@@ -405,7 +408,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Drains what is there, ships it, and says what could not be shipped. It takes time, and is a sign of life to its end.
+    /// Drains what is there, ships it, and logs what could not be shipped. Beats all the time, because this may take long.
     async fn finish(&mut self, heartbeats: &Heartbeats) -> anyhow::Result<()> {
         self.waker.rise();
         self.listen_to_the_end().await?;
@@ -443,7 +446,7 @@ impl Worker {
     }
 }
 
-/// Nobody would hear that the thread which answers has ended, for that is how it would be told: the next worker has another.
+/// Fails when the thread that answers HTTP has ended: `/healthz` could not report that, and the next worker starts another one.
 fn has_not_ended(serving: &Serving) -> anyhow::Result<()> {
     if serving.is_finished() {
         bail!("the thread that answers HTTP has ended");
@@ -451,12 +454,12 @@ fn has_not_ended(serving: &Serving) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What becomes of what is left when the daemon ends, as the end of a line.
+/// Log text: what becomes of what is left when the daemon ends.
 fn fate(is_kept: bool) -> &'static str {
     if is_kept { ": kept for a restart, given up if the unit is stopped for good" } else { "" }
 }
 
-/// Names what ends with the daemon, the first of them.
+/// Logs the flight recorders that end with the daemon, the first few by name.
 fn tell_recorders((kept, annotations): (Vec<&str>, u64), is_kept: bool) {
     const NAMED: usize = 10;
     let fate =
@@ -472,7 +475,7 @@ fn tell_recorders((kept, annotations): (Vec<&str>, u64), is_kept: bool) {
     }
 }
 
-/// Names what nobody can read in `/metrics` any more: what a sink still had on its way, and lost while the daemon ended.
+/// Logs what can no longer be read in `/metrics`: what a sink still had in flight, and what it lost while the daemon ended.
 fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures, fate: &str) {
     let (sink, to) = (standing.name(), standing.to());
     if after.in_flight > 0 {
@@ -488,14 +491,14 @@ fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures,
     }
 }
 
-/// Takes every program in that is held already.
+/// Attaches to every program that the holder has already.
 fn take_over(link: &OwnedFd, engine: &mut Engine) -> anyhow::Result<()> {
     while let Some(message) = next_message(link).context("failed to hear from the holder")? {
         match message {
             (Message::Attach(program), Some([segment, control])) => {
                 engine.attach(program, segment, control).context("failed to attach to a program")?;
             }
-            // Programs are named as fast as this hears of them: a beat may come in between.
+            // The holder may send a beat in between.
             (Message::Beat(_), _) => {}
             (Message::Complete, _) => break,
             _ => bail!("the holder sent an unexpected message"),
@@ -514,7 +517,8 @@ fn next_message(link: impl AsFd) -> io::Result<Option<Heard>> {
     }
     let message = Message::decode(&received.bytes).ok_or(ErrorKind::InvalidData)?;
     let fds = received.fds.try_into().ok();
-    // The system hands over what it has room for. The holder takes the program for named: the next worker is told of it again.
+    // The kernel drops descriptors for which there is no room, while the holder takes the program for named. With this error the
+    // worker ends, and the next one is told of the program again.
     if matches!(message, Message::Attach(_)) && fds.is_none() {
         return Err(io::Error::other(
             "no file descriptors were left for a program; raise the limit of open files (LimitNOFILE, ulimit -n)",

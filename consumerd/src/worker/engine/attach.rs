@@ -1,5 +1,5 @@
-//! Attaching to programs. One for which the system lacks something now, such as addresses, is tried again for a while: many a
-//! program has ended by then, and nobody else would read what it recorded.
+//! Attaching to programs. If the system lacks a resource for it, such as addresses, the worker tries again for a while: the program
+//! may have ended meanwhile, and then nobody else would read what it recorded.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use super::{Engine, folded};
 use crate::link;
 use crate::worker::program::Program;
 
-/// For so long. Whoever lives offers itself again after that.
+/// How long the worker tries to attach. A program that is still alive offers itself again after that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the holder has of a program.
+/// A program that the holder has named.
 pub(super) struct Offered {
     identity: link::Program,
     segment: Arc<OwnedFd>,
     control: OwnedFd,
-    /// When it is given up.
+    /// When trying to attach ends.
     due: Duration,
 }
 
 impl Engine {
-    /// Takes a program in, or lets it go if it is no good. One for which something is missing is tried again.
+    /// Attaches to a program, or releases it if its memory is unusable. If the system lacks a resource, tries again later.
     ///
     /// # Errors
-    /// When something is missing before everything is rebuilt: frames of the program may be staged.
+    /// When the system lacks a resource before the state is rebuilt: frames of the program may be staged, and need it.
     pub(in crate::worker) fn attach(
         &mut self,
         identity: link::Program,
@@ -36,7 +36,7 @@ impl Engine {
         control: OwnedFd,
     ) -> Result<(), AttachError> {
         let number = identity.number;
-        // It was let go before, but its holder was killed before systemd knew, or did not hear of it itself.
+        // It was released before, but the holder did not get the message, or was killed before it had told systemd.
         let was_let_go = self.saved.get(&number).map_or(number <= self.last_program, |state| state.folded);
         if was_let_go {
             self.to_release.insert(number, folded(number));
@@ -57,14 +57,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The largest number of a program before which the next worker finds none that waits to be attached to: those up to there
-    /// it takes for let go, but for what it is told of.
+    /// The largest number such that no program up to it still waits to be attached to. The next worker takes programs up to this
+    /// number for released, except those in its checkpoint.
     pub(super) fn last_settled(&self) -> u64 {
         let waiting = self.late.iter().map(|offered| offered.identity.number);
         waiting.fold(self.last_program, |last, number| last.min(number.saturating_sub(1)))
     }
 
-    /// Tries again.
+    /// Tries again to attach to the programs for which a resource was missing.
     pub(super) fn attach_late(&mut self, now: Duration) {
         for offered in std::mem::take(&mut self.late) {
             match self.try_attach(&offered) {
@@ -81,9 +81,9 @@ impl Engine {
         let saved = self.saved.get(&number);
         let program = Program::attach(identity.clone(), segment.clone(), control, &self.boot, saved)?;
         program.attachment.mark_attached(true);
-        // An earlier worker may have been killed in its sleep.
+        // An earlier worker may have been killed while it slept.
         program.attachment.control().set_sleeping(false);
-        // It may know its name alone.
+        // With the name that the program gave itself, if the kernel had none.
         self.settings.attach(&program.identity, program.attachment.control());
         tracing::debug!(pid, comm, "attached");
         self.programs.insert(number, Box::new(program));
@@ -94,7 +94,7 @@ impl Engine {
         let Offered { identity, control, .. } = offered;
         self.told.unattached(identity.pid, &identity.comm, error);
         if matches!(error, AttachError::Version { .. }) {
-            // Whatever keeps it from being told is of its own making.
+            // If the program cannot be told, it has brought that about itself.
             let _ = Unread::Version.tell(control);
         }
         self.rejected_programs += 1;
@@ -102,7 +102,7 @@ impl Engine {
     }
 }
 
-/// Whether the system lacks something that it may have later; no program can bring that about by what it offers.
+/// Whether the system lacks a resource that it may have later. No program can cause these errors by what it offers.
 fn is_shortage(error: &AttachError) -> bool {
     let AttachError::System(_, errno) = error else { return false };
     matches!(*errno, Errno::NOMEM | Errno::AGAIN | Errno::MFILE | Errno::NFILE)

@@ -1,4 +1,4 @@
-//! The daemon ends.
+//! What the worker does when the daemon ends.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use super::{Engine, Progress};
 use crate::staging::StagingError;
 
-/// Longest wait for what the kernel says of programs, at the end.
+/// Longest wait at the end for the kernel's answers about programs.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 impl Engine {
-    /// The daemon ends: nothing lingers in the sinks any longer.
+    /// Tells the sinks that the daemon ends: batches no longer wait for more.
     pub(in crate::worker) fn finish(&mut self) {
         self.feeder.hurry();
     }
 
-    /// Lets sinks that are behind read on, and hands the spans that are open to them, as far as they have room. Says whether
-    /// every sink has settled everything. What was not handed over by `due` stays on its way, and is named with the rest of that.
+    /// Lets sinks that are behind read on, and hands them the open spans, as far as they have room. Returns whether every sink has
+    /// settled everything. What is not handed over by `due` stays in flight, and is logged as such.
     ///
     /// # Errors
     /// When the staging memory cannot be used.
@@ -43,28 +43,28 @@ impl Engine {
         Ok(false)
     }
 
-    /// Tells every program that nobody reads any more, so that it offers itself to another, and takes what was recorded
-    /// until then: what comes later its program names itself, should it end before it is read.
+    /// Tells every program that it is no longer read, so that it offers itself to another daemon, and drains what was recorded
+    /// until then. If a program records more and ends before it is read again, the program itself reports that.
     ///
     /// # Errors
     /// When the staging memory cannot be used.
     pub(in crate::worker) fn drain_last(&mut self) -> Result<(), StagingError> {
         self.programs.values().for_each(|program| program.attachment.mark_attached(false));
-        // The rings are looked at after that can be seen.
+        // The rings must be read after the programs can see the mark.
         fence(SeqCst);
         self.round().map(drop)
     }
 
-    /// Annotations that are still in the rings of programs that have ended: nobody else will read them, nor does anybody live
-    /// who would name them. A program about which the kernel does not answer in time counts as alive.
+    /// Annotations that are still in the rings of ended programs: nobody else will read them, and no program is left to report
+    /// them. A program about which the kernel does not answer in time counts as alive.
     pub(in crate::worker) fn left_behind(&mut self) -> u64 {
         self.ask_of_writers_by(Instant::now() + LAST_ANSWERS);
         let unread = self.live_programs().filter(|program| !program.is_recorder() && program.has_no_writer());
         unread.map(|program| program.attachment.pending()).sum()
     }
 
-    /// Flight recorders that are kept of programs that have ended, the one that ended last first, and the annotations in
-    /// them: they end with the daemon.
+    /// The kept flight recorders of ended programs, the one that ended last first, and how many annotations they hold. They end
+    /// with the daemon.
     pub(in crate::worker) fn kept_recorders(&self) -> (Vec<&str>, u64) {
         let mut kept: Vec<_> =
             self.programs.values().filter_map(|program| Some((program.ended_at()?, program))).collect();
@@ -73,7 +73,7 @@ impl Engine {
         (kept.into_iter().map(|(_, program)| program.label.as_str()).collect(), annotations)
     }
 
-    /// Says how much is settled.
+    /// Writes a last checkpoint of what is settled.
     ///
     /// # Errors
     /// When the staging memory cannot be used.

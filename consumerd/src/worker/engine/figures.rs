@@ -1,4 +1,4 @@
-//! What `/metrics` shows.
+//! The figures that `/metrics` shows.
 
 use super::Engine;
 use crate::holder::counters::{self, Counters};
@@ -17,28 +17,28 @@ pub struct SpanFigures {
     pub split: u64,
     /// Left because the daemon ended.
     pub ending: u64,
-    /// Pieces of spans that had left before.
+    /// Pieces of spans of which an earlier piece had left.
     pub late: u64,
 }
 
-/// Everything, at one moment.
+/// All figures at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Live programs.
     pub programs: Vec<(String, Totals)>,
-    /// Sums over those that have ended.
+    /// Sums over programs that have ended.
     pub departed: Totals,
-    /// How many have.
+    /// How many programs have ended.
     pub departed_programs: u64,
-    /// Live programs whose rings are left as they are, as there is no room for more of them.
+    /// Live programs whose rings are not drained because there is no room for more of their records.
     pub programs_held_back: usize,
     /// Offers that could not be mapped.
     pub rejected_programs: u64,
-    /// Programs whose own figures contradicted each other.
+    /// Programs whose own counters contradicted each other.
     pub unsound_programs: u64,
     /// Flight recorders of ended programs that nobody took in time.
     pub recorders_evicted: u64,
-    /// Those that are kept.
+    /// Flight recorders of ended programs that are kept.
     pub recorders_kept: u64,
     /// Each sink's ledger.
     pub sinks: Vec<(&'static str, SinkFigures)>,
@@ -46,13 +46,13 @@ pub struct Snapshot {
     pub queues: Vec<(&'static str, Fill)>,
     /// Spans that left.
     pub spans: SpanFigures,
-    /// Spans that did not yet.
+    /// Spans that have not left yet.
     pub open_spans: u64,
-    /// Bytes in them.
+    /// Bytes in spans that have not left yet.
     pub open_span_bytes: u64,
     /// Staging memory in use.
     pub staging_used_bytes: u64,
-    /// How much may be: beyond that the oldest is given up.
+    /// How much staging memory may be in use: beyond that the oldest annotations are given up.
     pub staging_limit_bytes: u64,
     /// The holder's counters.
     pub holder: Counters,
@@ -64,7 +64,8 @@ impl Engine {
         self.ledger.sinks().map(|(_, figures)| figures)
     }
 
-    /// Something may have written into a program's memory: what it claims then would be in every sum.
+    /// Finds programs whose counters contradict each other, because something may have written into their memory. What they claim
+    /// would spoil every sum.
     fn doubt_programs(&mut self) {
         for program in self.programs.values_mut() {
             if let Some(counters) = program.turns_out_unsound() {
@@ -74,10 +75,10 @@ impl Engine {
         }
     }
 
-    /// Everything for `/metrics`, at one moment.
+    /// All figures for `/metrics`, at one moment.
     pub(in crate::worker) fn snapshot(&mut self) -> Snapshot {
         self.doubt_programs();
-        // What is damaged there its holder writes anew before long.
+        // If the holder's counters are damaged, the last ones are shown until the holder writes them again.
         self.holder = counters::read(self.staging.memory()).unwrap_or(self.holder);
         Snapshot {
             programs: self

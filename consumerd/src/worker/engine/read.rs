@@ -1,4 +1,4 @@
-//! From a staged frame to annotations, spans and what the sinks have.
+//! From staged frames to annotations, spans and entries of the sinks.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::worker::feed::Lines;
 use crate::worker::ledger::DrainFigures;
 use crate::worker::program::Program;
 
-/// The longest list of leaving spans of which the memory is kept.
+/// Largest capacity of the list of leaving spans that is kept for reuse.
 const MOST_LEAVING_KEPT: usize = 4096;
 
 impl Engine {
-    /// Counts a staged frame, and hands its records to the sinks that are not behind. What comes first after a restart comes here
-    /// again.
+    /// Counts a staged frame, and hands its records to the sinks that are not behind. After a restart, the frames that an earlier
+    /// worker staged come through here first.
     pub(super) fn take_frame(&mut self, frame: &Frame, bytes: u64, end: u64) {
         let number = self.ledger.next_frame();
         let mut lines = self.feeder.begin(frame.program, number);
@@ -33,7 +33,7 @@ impl Engine {
             program.open_frames += 1;
             program.last_frame = number;
         } else {
-            // Its program could not be attached again: without cookie and names nobody can read them.
+            // The program could not be attached to again: without its cookie and its names the records cannot be read.
             figures.invalid = figures.drained;
         }
         self.notes.push_back(FrameNote { slot: frame.slot, to: frame.to, bytes, end });
@@ -41,8 +41,8 @@ impl Engine {
         self.feeder.push_lines(lines);
     }
 
-    /// Reads the records of a frame for lines, and for the join if spans are wanted. `time` is that of the ring for who reads
-    /// it later than the program's own.
+    /// Reads the records of a frame for lines, and for the join if spans are wanted. `time` is the ring's time for a sink that
+    /// reads the frame later; otherwise the program's own is used.
     pub(super) fn read(
         &mut self,
         frame: &Frame,
@@ -84,11 +84,12 @@ impl Engine {
         figures
     }
 
-    /// Ships what may leave, as far as there is room. Says whether that was something, and more waits.
+    /// Ships the spans that may leave, as far as there is room. Returns whether some left and more wait for room.
     pub(super) fn leave_spans(&mut self, now: Duration) -> bool {
         let mut out = std::mem::take(&mut self.leaving);
         let programs = &self.programs;
-        // What a span waits for was drained long ago, but may not have been read again yet: that is given half of the room.
+        // After a restart, annotations that a span waits for may not have been read again yet: waiting spans may fill half of the
+        // room for open spans until then.
         let may_leave = self.feeder.unread_by_join().is_none() || self.join.is_half_full();
         let is_past = |program: u64, sweep: u64| {
             let is_over = |program: &Program| program.ended || program.sweeps.is_past(sweep);
@@ -108,7 +109,7 @@ impl Engine {
         self.feeder.push_spans();
     }
 
-    /// A piece of a span has left: the feeder has it, encoded.
+    /// Counts a piece of a span that leaves, and hands it, encoded, to the feeder.
     pub(super) fn encode(&mut self, piece: SpanPiece) {
         match piece.reason {
             Reason::Complete => self.spans.complete += 1,

@@ -1,9 +1,9 @@
 //! Asks the kernel whether anybody can still write a program's rings, on threads that nothing waits for.
 //!
 //! The kernel answers once it has the program's file to itself. It waits for pages that are in use elsewhere, such as in pipes, and
-//! kernels before Linux 6.18 wait for a process that writes the file from memory whose page never arrives. So a program can delay
-//! the answer, or prevent it. Therefore each user has a separate thread, and no user can delay the answers for others. Only the
-//! end of the process waits for a call from which the kernel does not return.
+//! older kernels also wait for a process that writes the file from memory whose page never arrives (Linux 6.18 does not). So a
+//! program can delay the answer, or prevent it. Therefore each user has a separate thread, and no user can delay the answers for
+//! others. Only the end of the process waits for a call from which the kernel does not return.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,4 +1,4 @@
-//! Feeds the sinks: annotations as they come, spans as they leave.
+//! Feeds the sinks: annotations as they are read, spans as they leave the join.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use crate::sinks::queue::{Entry, Fill, Queue, Refs, Settled};
 use crate::sinks::zipkin::Encoder;
 use crate::sinks::{Feed, Sign, Sink, json};
 
-/// JSON lines go to the queues in portions of about this size; messages of spans have their memory in such.
+/// JSON lines go to the queues in portions of about this size. Messages of spans share memory in portions of this size.
 const PORTION_BYTES: usize = 64 << 10;
-/// Most portions that are kept until what is in them was shipped, to be used again.
+/// Most portions that are kept for reuse once their messages are shipped.
 const MOST_PORTIONS: usize = 16;
 
 /// All sinks.
@@ -28,24 +28,25 @@ pub(super) struct Feeder {
     messages: Vec<Entry>,
 }
 
-/// One sink, and what it is given later.
+/// One sink, and what it is yet to be given.
 struct Fed {
     sink: Sink,
-    /// It is behind: it reads what is staged for itself.
+    /// Present while the sink is behind: then it reads the staged frames by itself.
     unread: Option<Unread>,
-    /// What comes of frames before this one was staged while it was behind, and is not lost for want of room in the queue,
+    /// Frames before this one were staged while the sink was behind. Their entries are not lost for want of room in the queue,
+    /// but wait in `waiting`.
     old_before: u64,
-    /// but waits for that here. Staging bounds it, and of spans what the join may hold.
+    /// Entries that wait for room in the queue. The staging memory bounds them, and what the join may hold bounds those of spans.
     waiting: VecDeque<Entry>,
 }
 
-/// Memory for messages. They share it, and its next portion is taken when they need more.
+/// Memory that messages share. When a portion is full, the next one is taken.
 #[derive(Default)]
 struct Portions {
     now: BytesMut,
-    /// It has the size of a portion, and is kept: it was not made for one message that needs more, and is not nothing.
+    /// `now` has the regular size and is kept for reuse: it is neither empty nor made for a single large message.
     is_regular: bool,
-    /// Full ones, the oldest first.
+    /// Full portions, the oldest first.
     full: VecDeque<BytesMut>,
 }
 
@@ -74,7 +75,7 @@ impl Feeder {
         self.sinks.len()
     }
 
-    /// What a sink is fed with.
+    /// Whether a sink takes annotations or spans.
     pub(super) fn feed(&self, sink: usize) -> Option<Feed> {
         self.sinks.get(sink).map(|fed| fed.sink.feed)
     }
@@ -84,49 +85,49 @@ impl Feeder {
         self.sinks.iter().any(|fed| fed.takes(Feed::Spans))
     }
 
-    /// Number of the first frame that the join has yet to be given, if there are such.
+    /// Number of the first frame that the join has yet to read, if there is one.
     pub(super) fn unread_by_join(&self) -> Option<u64> {
         let of_spans = self.sinks.iter().filter(|fed| fed.sink.feed == Feed::Spans);
         of_spans.filter_map(|fed| fed.unread.as_ref()).map(|unread| unread.next).min()
     }
 
-    /// Every sink reads for itself what is staged from this frame on.
+    /// Lets every sink read by itself what is staged from this frame on.
     pub(super) fn fall_behind(&mut self, frame: u64) {
         for fed in &mut self.sinks {
             (fed.unread, fed.old_before) = (Some(Unread::from(frame)), u64::MAX);
         }
     }
 
-    /// Takes out what a sink has yet to read, once all that it has read has found room.
+    /// Takes out what a sink has yet to read, once everything that it has read is in its queue.
     pub(super) fn take_unread(&mut self, sink: usize) -> Option<Unread> {
         self.sinks.get_mut(sink).filter(|fed| fed.waiting.is_empty())?.unread.take()
     }
 
-    /// Puts it back.
+    /// Puts back what [`take_unread`](Self::take_unread) took out.
     pub(super) fn put_unread(&mut self, sink: usize, unread: Unread) {
         if let Some(fed) = self.sinks.get_mut(sink) {
             fed.unread = Some(unread);
         }
     }
 
-    /// A sink has read every frame before this one, and takes the next ones as they come.
+    /// Notes that a sink has read every frame before this one, and takes the next ones as they come.
     pub(super) fn caught_up(&mut self, sink: usize, frame: u64) {
         if let Some(fed) = self.sinks.get_mut(sink) {
             (fed.unread, fed.old_before) = (None, frame);
         }
     }
 
-    /// Nothing of the frames before this one is open any more.
+    /// Notes that all frames before this one are retired.
     pub(super) fn forget_old(&mut self, frame: u64) {
         self.sinks.iter_mut().filter(|fed| fed.old_before <= frame).for_each(|fed| fed.old_before = 0);
     }
 
-    /// Lets what waits for room into a sink's queue; says whether anything was let in.
+    /// Moves waiting entries into a sink's queue, as far as it has room. Returns whether any were moved.
     pub(super) fn let_in(&mut self, sink: usize) -> bool {
         self.sinks.get_mut(sink).is_some_and(Fed::let_in)
     }
 
-    /// Whether sinks are behind, or something waits for room.
+    /// Whether any sink is behind, or has entries that wait for room.
     pub(super) fn is_behind(&self) -> bool {
         self.sinks.iter().any(|fed| fed.unread.is_some() || !fed.waiting.is_empty())
     }
@@ -137,7 +138,7 @@ impl Feeder {
         Lines::new(is_wanted, program, frame)
     }
 
-    /// Whether there are sinks, and none ships what a program records as it comes. One that is behind does not.
+    /// Whether there are sinks, and none of them ships a program's annotations as they come. A sink that is behind does not.
     pub(super) fn none_keeps_up_with(&self, program: u64) -> bool {
         let keeps_up = |fed: &Fed| fed.unread.is_none() && fed.sink.queue.keeps_up_with(program);
         !self.sinks.is_empty() && !self.sinks.iter().any(keeps_up)
@@ -148,7 +149,7 @@ impl Feeder {
         push(self.sinks.iter_mut().filter(|fed| fed.takes(Feed::Annotations)), &mut lines.close());
     }
 
-    /// Hands the lines of a frame to a sink that was behind with it.
+    /// Hands the lines of a frame to a sink that was behind when the frame was staged.
     pub(super) fn push_lines_to(&mut self, sink: usize, lines: Lines) {
         push(self.sinks.get_mut(sink).into_iter(), &mut lines.close());
     }
@@ -167,13 +168,13 @@ impl Feeder {
         push(self.sinks.iter_mut().filter(|fed| fed.sink.feed == Feed::Spans), &mut self.messages);
     }
 
-    /// Bytes of spans for which every sink that takes spans has room that nobody else needs.
+    /// Bytes of spans for which every sink that takes spans has spare room.
     pub(super) fn room_for_spans(&self) -> usize {
         let of_spans = self.sinks.iter().filter(|fed| fed.sink.feed == Feed::Spans);
         of_spans.map(Fed::room).min().unwrap_or(usize::MAX)
     }
 
-    /// Hands the encoded spans over if every sink that takes spans has room for them; says whether none is left.
+    /// Hands the encoded spans over if every sink that takes spans has room for them. Returns whether it did.
     pub(super) fn push_spans_with_room(&mut self) -> bool {
         let mut of_spans = self.sinks.iter().filter(|fed| fed.sink.feed == Feed::Spans);
         let has_room = of_spans.all(|fed| fed.has_room_for(&self.messages));
@@ -183,7 +184,7 @@ impl Feeder {
         has_room
     }
 
-    /// Has batches leave whose time comes before `next`, when this may be called again.
+    /// Wakes the sinks whose batches are due before `next`, when this is called again at the earliest.
     pub(super) fn call(&self, next: Instant) {
         self.queues().for_each(|queue| queue.call(next));
     }
@@ -196,14 +197,14 @@ impl Feeder {
         self.queues().enumerate().flat_map(of_queue).collect()
     }
 
-    /// Gives up what is held of the oldest frames. Gives, with the index of the sink, those that one had yet to read, and
-    /// never will.
+    /// Gives up what the sinks hold of the frames up to this one. Returns, with the index of the sink, the frames that a sink had
+    /// yet to read, and never will.
     pub(super) fn evict_up_to_frame(&mut self, frame: u64) -> Vec<(usize, Range<u64>)> {
         let sinks = self.sinks.iter_mut().enumerate();
         sinks.filter_map(|(index, fed)| Some((index, fed.evict_up_to_frame(frame)?))).collect()
     }
 
-    /// Tells every sink that the end is near.
+    /// Tells every sink that the daemon is about to end.
     pub(super) fn hurry(&self) {
         self.queues().for_each(Queue::hurry);
     }
@@ -213,7 +214,7 @@ impl Feeder {
         self.queues().for_each(Queue::end);
     }
 
-    /// Each sink, and how its thread is.
+    /// Each sink, and whether its thread shows a sign of life.
     pub(super) fn signs(&self) -> Vec<(&'static str, Sign)> {
         self.sinks.iter().map(|fed| (fed.sink.name, fed.sink.sign())).collect()
     }
@@ -233,7 +234,7 @@ impl Fed {
         Self { sink, unread: None, old_before: 0, waiting: VecDeque::new() }
     }
 
-    /// Whether it is not behind, and is fed with that.
+    /// Whether the sink is fed with `feed`, and is not behind.
     fn takes(&self, feed: Feed) -> bool {
         self.sink.feed == feed && self.unread.is_none()
     }
@@ -242,7 +243,7 @@ impl Fed {
         self.waiting.is_empty() && self.sink.queue.has_room_for(entries)
     }
 
-    /// None while something waits for it.
+    /// Free bytes in the queue; 0 while entries wait for them.
     fn room(&self) -> usize {
         if self.waiting.is_empty() { self.sink.queue.room() } else { 0 }
     }
@@ -291,7 +292,7 @@ impl Portions {
         self.now.split().freeze()
     }
 
-    /// Sinks ship in order, so that the oldest portion is free before the others; if it is not, the allocator has more.
+    /// Sinks ship in order, so the oldest portion is free first. If it is not free yet, new memory is allocated.
     fn take_next(&mut self, bytes: usize) {
         let full = std::mem::take(&mut self.now);
         let was_regular = std::mem::replace(&mut self.is_regular, bytes <= PORTION_BYTES);
@@ -319,7 +320,7 @@ fn push<'a>(to: impl DoubleEndedIterator<Item = &'a mut Fed>, entries: &mut Vec<
 }
 
 impl Lines {
-    /// None yet, of a frame of a program.
+    /// Starts the lines of a program's frame.
     pub(super) fn new(is_wanted: bool, program: u64, frame: u64) -> Self {
         Self { is_wanted, program, frame, bytes: Vec::new(), count: 0, portions: Vec::new() }
     }

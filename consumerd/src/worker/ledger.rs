@@ -1,8 +1,8 @@
-//! The books: what was drained, what became of it, and which staged frames still wait for whom.
+//! The ledger: what was drained, what became of it, and which staged frames still wait for which sinks.
 //!
-//! Every figure is kept twice: as it is now (`/metrics`), and of retired frames only (the checkpoint). A worker that
-//! starts anew begins with the latter and counts the frames that it finds again. What `/metrics` has shown as settled by
-//! then stays so, though it is shipped again: see [`ahead`].
+//! Every figure is kept twice: as it is now (`/metrics`), and of retired frames only (the checkpoint). A new worker begins
+//! with the checkpoint's figures, and counts the staged frames again. Annotations that `/metrics` has shown as settled by
+//! then stay settled, although they are shipped again: see [`ahead`].
 
 mod ahead;
 
@@ -19,14 +19,14 @@ pub struct DrainFigures {
     pub drained: u64,
     /// Records that passed validation.
     pub valid: u64,
-    /// Records that did not.
+    /// Records that failed validation.
     pub invalid: u64,
     /// Records that were reserved and never committed.
     pub torn: u64,
 }
 
 impl DrainFigures {
-    /// Adds another program's or frame's.
+    /// Adds the figures of another program or frame.
     pub fn add(&mut self, other: Self) {
         self.drained += other.drained;
         self.valid += other.valid;
@@ -43,15 +43,15 @@ impl ProgramState {
     }
 }
 
-/// Stands for a sink where none is configured: what is drained then is lost, and that is counted.
+/// Name of the stand-in when no sink is configured: then all that is drained is lost, and counted as lost.
 pub const NO_SINK: &str = "none";
 
 /// Figures of one sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkFigures {
-    /// Annotations that it was given.
+    /// Annotations given to the sink.
     pub valid: u64,
-    /// The other side has them.
+    /// Acknowledged by the other side.
     pub acked: u64,
     /// Lost because its queue was full.
     pub queue_full: u64,
@@ -61,7 +61,7 @@ pub struct SinkFigures {
     pub rejected: u64,
     /// Lost because there is no sink at all (see [`NO_SINK`]), or because this one was configured only after they were settled.
     pub no_sink: u64,
-    /// Given and not settled; counted up and down where it happens, not computed.
+    /// Given and not settled; counted up and down as it happens, not computed.
     pub in_flight: u64,
 }
 
@@ -76,18 +76,18 @@ impl SinkFigures {
         *figure += annotations;
     }
 
-    /// How much was settled, and how.
+    /// The settled annotations by outcome.
     pub(super) fn settled(&self) -> ByOutcome {
         [self.acked, self.queue_full, self.spool_evicted, self.rejected]
     }
 
-    /// Of what a frame brings to a sink, or to none.
+    /// The figures that a frame adds to a sink, or to [`NO_SINK`] if `is_shipped` is false.
     fn given(valid: u64, is_shipped: bool) -> Self {
         let (in_flight, no_sink) = if is_shipped { (valid, 0) } else { (0, valid) };
         Self { valid, in_flight, no_sink, ..Self::default() }
     }
 
-    /// Causes of loss with their figures: of no sink its own alone, which another sink has only if it was added later.
+    /// Causes of loss with their figures. [`NO_SINK`] has only `no_sink`, which a real sink has only if it was added later.
     pub fn lost(&self, sink: &str) -> Vec<(&'static str, u64)> {
         match sink {
             NO_SINK => vec![("no_sink", self.no_sink)],
@@ -126,22 +126,22 @@ pub struct RetiredFrame {
     pub figures: DrainFigures,
 }
 
-/// Frames and sinks.
+/// The figures of all open frames and sinks.
 #[derive(Debug)]
 pub struct Ledger {
     first: u64,
     frames: VecDeque<OpenFrame>,
-    /// Never empty.
+    /// Names of the sinks; never empty.
     names: Vec<&'static str>,
     now: Vec<SinkFigures>,
     retired: Vec<SinkFigures>,
-    /// Part of what is in flight in `now`.
+    /// For each sink, the part of `in_flight` in `now` that has been shown as settled before.
     ahead: Vec<Ahead>,
 }
 
 impl Ledger {
-    /// Goes on from what a checkpoint says; `first` is the number of the first frame that is not retired. A daemon that goes on
-    /// where another stopped may have other sinks: a new one has the frames that are not retired.
+    /// Continues from a checkpoint; `first` is the number of the first frame that is not retired. A daemon that continues where
+    /// another stopped may have other sinks: a new sink gets only the frames that are not retired.
     pub fn new(mut names: Vec<&'static str>, saved: &[SinkState], first: u64) -> Self {
         if names.is_empty() {
             names.push(NO_SINK);
@@ -155,14 +155,14 @@ impl Ledger {
         Self { first, frames: VecDeque::new(), names, now: retired.clone(), retired, ahead }
     }
 
-    /// What is in flight by now was counted again, and the last worker has shown as much of each sink as settled.
+    /// Applies what the last worker has shown of each sink as settled, after all staged frames were counted again.
     pub(super) fn goes_on_from(&mut self, shown: impl Fn(&str) -> ByOutcome) {
         for ((name, now), ahead) in self.names.iter().zip(&self.now).zip(&mut self.ahead) {
             *ahead = Ahead::of(shown(name), now);
         }
     }
 
-    /// A frame was staged: its valid annotations are now every sink's.
+    /// Counts a staged frame: its valid annotations are now given to every sink.
     pub fn open_frame(&mut self, program: u64, figures: DrainFigures) {
         let given = SinkFigures::given(figures.valid, self.names != [NO_SINK]);
         for now in &mut self.now {
@@ -173,13 +173,13 @@ impl Ledger {
         self.frames.push_back(OpenFrame { program, figures, sinks: vec![given; self.names.len()] });
     }
 
-    /// One sink has settled annotations of a frame.
+    /// Counts annotations of a frame that one sink has settled.
     pub fn settle(&mut self, sink: usize, frame: u64, annotations: u32, outcome: Outcome) {
         let annotations = u64::from(annotations);
         let index = frame.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
         let open = index.and_then(|index| self.frames.get_mut(index));
         let Some(of_frame) = open.and_then(|open| open.sinks.get_mut(sink)) else { return };
-        // A frame cannot be settled twice; if it were, the sums must still not go astray.
+        // A frame should never be settled twice; if it is, the sums must still be right.
         let annotations = annotations.min(of_frame.in_flight);
         let now = &mut self.now[sink];
         for (outcome, annotations) in self.ahead[sink].take(outcome, annotations, now.in_flight) {
@@ -190,8 +190,8 @@ impl Ledger {
         now.in_flight -= annotations;
     }
 
-    /// A sink was given a frame again, with so many annotations that are valid. A program that spoils its texts loses those
-    /// that they stood for: nobody else will settle them.
+    /// Notes that a sink has read a frame again, and found `valid` annotations. If the program has spoilt its table of names since,
+    /// there are fewer than before: the missing ones are counted as lost, because nothing else would settle them.
     pub fn note_read_again(&mut self, sink: usize, frame: u64, valid: u64) {
         let open = frame.checked_sub(self.first).and_then(|index| self.frames.get(index as usize));
         let missing = open.map_or(0, |open| open.figures.valid.saturating_sub(valid));
@@ -217,12 +217,12 @@ impl Ledger {
         Some(RetiredFrame { program: frame.program, figures: frame.figures })
     }
 
-    /// Number of the oldest frame that is not retired, and where the log must be kept from; `end` when none is open.
+    /// Number of the oldest frame that is not retired; that of the next frame if none is open.
     pub fn first_frame(&self) -> u64 {
         self.first
     }
 
-    /// The first frame of such a program of which something is in flight.
+    /// The first frame, of a program that satisfies `is_of`, with annotations in flight.
     pub fn first_in_flight(&self, is_of: impl Fn(u64) -> bool) -> Option<u64> {
         let waits = |frame: &OpenFrame| frame.sinks.iter().any(|sink| sink.in_flight > 0);
         let index = self.frames.iter().position(|frame| waits(frame) && is_of(frame.program))?;
@@ -245,7 +245,7 @@ impl Ledger {
         self.names.iter().copied().zip(figures)
     }
 
-    /// Whether every sink has settled all that it was given, and what it was given again.
+    /// Whether every sink has settled all that it was given, including what it was given again after a restart.
     pub fn is_settled(&self) -> bool {
         self.now.iter().all(|now| now.in_flight == 0)
     }
@@ -276,7 +276,7 @@ fn restored(s: &SinkState) -> SinkFigures {
     }
 }
 
-/// Names sinks that a daemon before this one had: nobody counts any more what was on its way to them.
+/// Logs the sinks that an earlier daemon had: what was in flight to them is no longer counted.
 fn tell_removed(names: &[&'static str], saved: &[SinkState]) {
     let removed = saved.iter().filter(|sink| sink.name != NO_SINK && !names.contains(&sink.name.as_str()));
     for SinkState { name, acked, .. } in removed {

@@ -1,5 +1,5 @@
-//! What the log says of annotations for which a sink had no room, while the daemon runs: a line now and then, for a flood of
-//! losses must not fill the disk with it. What an upstream refuses is told where it does so.
+//! Log lines about annotations for which a sink had no room, while the daemon runs. Their rate is limited, because a flood of
+//! losses must not fill the disk. What an upstream refuses is logged elsewhere, by the sink.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::ledger::SinkFigures;
 /// Pause between two lines of a sink.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What the log has of one sink's losses.
+/// What has been logged of one sink's losses.
 #[derive(Debug)]
 pub(super) struct Losing {
     told: SinkFigures,
@@ -16,12 +16,12 @@ pub(super) struct Losing {
 }
 
 impl Losing {
-    /// Tells of what is lost from here on: a worker before may have told of the rest.
+    /// Starts with these figures: earlier losses may have been logged by an earlier worker.
     pub(super) fn from(figures: SinkFigures) -> Self {
         Self { told: figures, when: None }
     }
 
-    /// What was lost since it was last told, as `queue_full` and `spool_evicted`, if it is to be told now.
+    /// The losses since the last line, as `queue_full` and `spool_evicted`, if a line is due now.
     pub(super) fn admit(&mut self, figures: SinkFigures, now: Instant) -> Option<(u64, u64)> {
         if self.when.is_some_and(|when| now.duration_since(when) < PAUSE) {
             return None;
@@ -29,7 +29,7 @@ impl Losing {
         self.rest(figures).inspect(|_| self.when = Some(now))
     }
 
-    /// The same at the end, where there is no later line.
+    /// The losses since the last line, for a last line at the end.
     pub(super) fn rest(&mut self, figures: SinkFigures) -> Option<(u64, u64)> {
         let told = std::mem::replace(&mut self.told, figures);
         let lost = (figures.queue_full - told.queue_full, figures.spool_evicted - told.spool_evicted);

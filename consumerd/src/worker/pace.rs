@@ -1,17 +1,17 @@
-//! How long the worker leaves the rings alone.
+//! How long the worker pauses between two looks at the rings.
 //!
-//! A look has its price whether it finds one record or a thousand: a wake-up, a few system calls, and a frame, a time and a
-//! range given back for each program. So rings that fill slowly are looked at more seldom, but never so seldom that what
-//! waits in them comes near to filling one, nor that a viewer would see it later than was promised. Programs wake a worker
-//! that pauses longer than the shortest time, should they write more than they did before.
+//! A look has a fixed price, whether it finds one record or a thousand: a wake-up, a few system calls, and for each program a
+//! frame, a clock reading and an update of its control page. So rings that fill slowly are looked at less often, but often enough
+//! that no ring comes near to being full, and that live viewers see annotations in time. While the worker pauses for longer than
+//! the shortest time, programs wake it if they write more than before.
 
 use std::time::Duration;
 
 use super::engine::Progress;
 
-/// The longest pause while there is something in the rings, in shortest ones. What is seen live is as much later.
+/// The longest pause while there is something in the rings, as a multiple of the shortest. Live views are delayed by as much.
 const LONGEST_BUSY: u32 = 8;
-/// What a look should find at most of a ring if programs go on as they did, of 1024: a sixteenth. They wake the worker at
+/// How full a look should find a ring at most if programs go on as before, in 1024ths: a sixteenth. Programs wake the worker at
 /// three eighths.
 const AIMED_FILL: u64 = 64;
 
@@ -28,18 +28,18 @@ impl Pace {
         Self { shortest, longest_idle, pause: shortest }
     }
 
-    /// After a round that found this, and began so long after the one before: the pause is as long as that says, or ever
-    /// longer while there is nothing. Where a program cannot wake the worker, no pause is long while there is something.
+    /// Sets the pause after a round that found `progress` and began `since` after the round before. While there is nothing, the
+    /// pause grows step by step. Where programs cannot wake the worker, the pause stays short while there is something.
     pub(super) fn after(&mut self, progress: Progress, since: Duration, is_woken: bool) {
         self.pause = if progress.has_more {
             self.shortest
         } else if progress.holds_back {
-            // Those that are would wake it in vain, so that nobody is asked to.
+            // Programs that are held back would wake the worker in vain, so no program is asked to.
             self.shortest
         } else if progress.drained {
             let longest = if is_woken { LONGEST_BUSY * self.shortest } else { self.shortest };
             let longest = longest.min(self.longest_idle);
-            // What came in a longer time may have come at its end.
+            // After a longer time, all of it may have come at the end.
             let aimed = since.min(longest) * AIMED_FILL as u32 / progress.fill.clamp(1, 1024) as u32;
             aimed.clamp(self.shortest, longest)
         } else {
@@ -47,22 +47,22 @@ impl Pace {
         };
     }
 
-    /// How long it is.
+    /// The pause to make now.
     pub(super) fn pause(&self) -> Duration {
         self.pause
     }
 
-    /// The shortest pause follows: something is expected.
+    /// Makes the next pause the shortest, because something is expected.
     pub(super) fn quicken(&mut self) {
         self.pause = self.shortest;
     }
 
-    /// Whether programs ought to wake the worker before it is over.
+    /// Whether programs ought to be able to end the pause.
     pub(super) fn is_long(&self) -> bool {
         self.pause > self.shortest
     }
 
-    /// Whether it has grown to its full length.
+    /// Whether the pause has grown to its full length.
     pub(super) fn is_longest(&self) -> bool {
         self.pause >= self.longest_idle
     }
@@ -83,7 +83,7 @@ mod tests {
         pace.pause()
     }
 
-    /// Looks at a ring of 16384 grains that fills at this rate, in a second.
+    /// How often, in a second, a ring of 16384 grains is looked at that fills at this rate.
     fn looks(rate: u64) -> u32 {
         let mut pace = Pace::new(MS, 200 * MS);
         let (mut time, mut looks, mut pause) = (Duration::ZERO, 0, MS);
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(pace.pause(), 2 * MS);
     }
 
-    /// A program whose ring holds more than a round may copy would call for each eighth of it, though nobody sleeps.
+    /// Otherwise a program whose ring holds more than a round may copy would call again and again, although the worker is awake.
     #[test]
     fn nobody_is_asked_to_wake_a_worker_that_goes_on_at_once() {
         let mut pace = Pace::new(MS, 200 * MS);

@@ -5,11 +5,11 @@ use crate::config::Config;
 use crate::staging::{Memfd, Recovered, Staging, StagingError};
 use crate::worker::shown::Shown;
 
-/// So many frames are read between two signs of life.
+/// Frames that are read between two heartbeats.
 const FRAMES_A_BEAT: usize = 64;
 
-/// Opens the staging memory that the holder keeps. It has the sizes of this configuration: where its header says anything else,
-/// that is damage, and is mended.
+/// Opens the staging memory that the holder keeps. The holder made it for this configuration: if its header says anything else,
+/// the header is damaged, and is repaired.
 pub(super) fn open(mut staging: Memfd, config: &Config) -> Result<(Staging<Memfd>, Recovered), StagingError> {
     let geometry = config.geometry();
     if !Staging::is_of(&staging, geometry) {
@@ -26,8 +26,8 @@ pub(super) fn open(mut staging: Memfd, config: &Config) -> Result<(Staging<Memfd
 }
 
 impl Engine {
-    /// Counts what an earlier worker had staged, for the sinks to read again; every program that it knew has been attached
-    /// before.
+    /// Counts what an earlier worker had staged, for the sinks to read again. Every program that it knew must have been attached
+    /// to before.
     ///
     /// # Errors
     /// When the staging memory cannot be used.
@@ -52,7 +52,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Counts every staged frame, up to the first that is damaged. Says how many annotations are of programs that are not held.
+    /// Counts every staged frame, up to the first damaged one. Returns how many annotations belong to programs that are not held.
     fn read_staged(&mut self, tail: u64) -> Result<u64, StagingError> {
         let (mut at, mut unreadable) = (tail, 0);
         loop {
@@ -80,8 +80,8 @@ impl Engine {
         }
     }
 
-    /// What programs got back as drained is always staged, unless that was damaged. It is staged as what it is now, ranges
-    /// without records, so that it counts as invalid, and counts once.
+    /// Stages ranges without records for what programs' rings show as drained and is not staged, which happens only if the staging
+    /// memory was damaged. So the lost records count as invalid, and count once.
     fn close_gaps(&mut self) -> Result<(), StagingError> {
         let gaps: Vec<_> = self.programs.values().flat_map(|program| program.gaps()).collect();
         let (mut staged, mut annotations) = (Vec::new(), 0);
@@ -104,7 +104,7 @@ impl Engine {
         self.take_staged(&mut staged)
     }
 
-    /// No counter of `/metrics` goes back.
+    /// Continues from the figures that `/metrics` last showed, so that no counter goes back.
     fn go_on_from_shown(&mut self) -> Result<(), StagingError> {
         let shown = Shown::read(&self.shown)?.unwrap_or_else(|| {
             tracing::error!("the staging memory was damaged: the counters last shown in /metrics are unknown, and may go back");
@@ -112,7 +112,7 @@ impl Engine {
         });
         self.ledger.goes_on_from(|sink| shown.settled(sink));
         self.spans.split = self.spans.split.max(shown.spans_split());
-        // There may be other sinks than before.
+        // Written again, because there may be other sinks than before.
         self.note_shown()
     }
 }

@@ -1,4 +1,4 @@
-//! Sinks that are behind read what is staged, as there is room in their queues.
+//! Lets sinks that are behind read staged frames, as their queues have room.
 
 use super::{Engine, FrameNote, Progress};
 use crate::sinks::Feed;
@@ -6,7 +6,7 @@ use crate::staging::StagingError;
 use crate::worker::feed::Lines;
 use crate::worker::unread::Unread;
 
-/// About as many bytes of the staging memory a sink reads in a round; then it is the rings' turn.
+/// About how many bytes of the staging memory a sink reads in one round, before the rings are drained again.
 const MOST_BYTES: u64 = 1 << 20;
 
 impl Engine {
@@ -23,7 +23,7 @@ impl Engine {
     fn read_on(&mut self, sink: usize, progress: &mut Progress) -> Result<(), StagingError> {
         let mut bytes = 0;
         while let Some(mut unread) = self.feeder.take_unread(sink) {
-            // What nobody waits for may have been retired.
+            // Frames for which no sink waits may have been retired.
             let number = unread.next.max(self.ledger.first_frame());
             if number >= self.ledger.next_frame() {
                 self.catch_up(sink);
@@ -43,13 +43,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Has a sink read a frame that is counted already; says how many bytes it takes.
+    /// Has a sink read a frame that is counted already. Returns how many bytes the frame takes.
     fn read_again(&mut self, sink: usize, number: u64, unread: &mut Unread) -> Result<u64, StagingError> {
         let index = (number - self.ledger.first_frame()) as usize;
         let note = self.notes.get(index).copied();
         let found = note.map_or(Ok(None), |note| self.staging.read_frame(note.end - note.bytes))?;
         let (Some(FrameNote { bytes, .. }), Some((frame, _))) = (note, found) else {
-            // What is counted is staged. If it were not, nobody else would settle it, and nothing be retired any more.
+            // A counted frame is always staged. If it were not, it would never be settled, and nothing would be retired any more.
             self.ledger.note_read_again(sink, number, 0);
             return Ok(0);
         };
@@ -62,7 +62,7 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// A sink has read all. Nothing of programs that have ended meanwhile is to come any more.
+    /// Notes that a sink has read everything. Nothing more can come from programs that have ended meanwhile.
     fn catch_up(&mut self, sink: usize) {
         self.feeder.caught_up(sink, self.ledger.next_frame());
         if self.feeder.feed(sink) == Some(Feed::Spans) {

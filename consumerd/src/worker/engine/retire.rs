@@ -1,4 +1,4 @@
-//! What is settled is forgotten, and checkpoints say so.
+//! Retires settled frames, and writes checkpoints.
 
 use std::time::Duration;
 
@@ -31,12 +31,12 @@ impl Engine {
         }
         let folded: Vec<_> = over.into_iter().filter_map(|number| self.fold(number)).collect();
         self.write_checkpoint(now)?;
-        // Another daemon may wait for its turn to read them.
+        // Another daemon may wait to read these programs.
         folded.iter().for_each(|program| program.publish_settled());
         Ok(())
     }
 
-    /// Moves the figures of a program that has ended to the departed ones, and gives it away.
+    /// Moves the figures of an ended program to the sums of departed programs, and returns the program.
     fn fold(&mut self, number: u64) -> Option<Box<Program>> {
         let program = self.programs.remove(&number)?;
         let mut totals = program.totals().without_broken_off();
@@ -71,7 +71,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves the figures of saved programs that could not be attached again to the departed ones.
+    /// Moves the figures of saved programs that could not be attached to again to the sums of departed programs.
     pub(super) fn fold_lost(&mut self) {
         for state in std::mem::take(&mut self.saved).into_values() {
             if !state.folded && !self.programs.contains_key(&state.program) {

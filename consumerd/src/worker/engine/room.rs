@@ -1,4 +1,5 @@
-//! What leaves before its time, so that there is room for what comes, and what does not come in while there is none.
+//! Makes room for new annotations by sending spans early or giving up old entries, and leaves records in the rings while there
+//! is no room.
 
 use std::time::Duration;
 
@@ -10,20 +11,20 @@ use crate::worker::feed::Feeder;
 use crate::worker::program::Program;
 use crate::worker::snapshot::keep_within_bounds;
 
-/// Of so many parts of the staging memory
+/// The staging memory is divided into this many parts for the two limits below.
 const PARTS: u64 = 16;
-/// spans leave before their time when these are in use: so much earlier that they can be shipped, and that spans which are never
-/// closed do not look as if annotations were to be lost (alerts begin at four fifths),
+/// Parts in use beyond which open spans are sent early: far enough below the next limit that they can still be shipped, and that
+/// spans which are never closed do not raise the alert for coming losses, which begins at four fifths of that limit.
 const SPLIT_AT: u64 = 5;
-/// and the oldest entries are given up when these are.
+/// Parts in use beyond which the oldest entries are given up.
 const GIVE_UP_AT: u64 = 7;
-/// Of so many parts of the programs that a quota allows
+/// A quota is divided into this many parts for the two limits below.
 const QUOTA_PARTS: usize = 8;
-/// spans are not waited for when these are held,
+/// Parts of a quota in use beyond which ended programs no longer wait for open spans.
 const CROWDED_AT: usize = 6;
-/// and the oldest that have ended are given up when these are,
+/// Parts of a quota in use beyond which what the oldest ended programs wait for is given up.
 const FULL_AT: usize = 7;
-/// each once it has waited for so long: what is only on its way has arrived by then.
+/// How long an ended program waits before either happens to it: by then, entries that were only in flight have arrived.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 const _: () = assert!(5 * SPLIT_AT < 4 * GIVE_UP_AT && 2 * GIVE_UP_AT < PARTS);
 
@@ -32,9 +33,9 @@ const _: () = assert!(5 * SPLIT_AT < 4 * GIVE_UP_AT && 2 * GIVE_UP_AT < PARTS);
 struct Share {
     programs: usize,
     bytes: u64,
-    /// Bytes of those that have not ended, and stay.
+    /// Bytes of programs that have not ended, and stay.
     live_bytes: u64,
-    /// Bytes of the largest that has.
+    /// Bytes of the largest program that has ended.
     largest_ended: u64,
 }
 
@@ -54,8 +55,8 @@ impl Share {
         self.bytes -= bytes;
     }
 
-    /// Whether more than some parts of a quota are used. Of the memory that is what those that live leave of it, and there is
-    /// to be room for another program as large as any that has ended.
+    /// Whether more than `parts` of a quota are used. For the quota of memory, only what live programs leave of it is divided into
+    /// parts, and there must also be room for another program as large as the largest that has ended.
     fn uses_more_than(&self, parts: usize, config: &Config) -> bool {
         let quota = config.max_shared_bytes_per_uid;
         let left = quota.saturating_sub(self.live_bytes);
@@ -65,14 +66,14 @@ impl Share {
     }
 }
 
-/// The last frames of programs that have ended and are to leave.
+/// The ended programs that are to be released, by their last frames.
 #[derive(Debug, Default)]
 struct Leaving {
-    /// For what all users may have together.
+    /// The last frame to retire for the quota of all users together.
     for_all: Option<u64>,
-    /// For what their own users may have,
+    /// The last frame to retire for the quotas of single users.
     for_users: Option<u64>,
-    /// which are these.
+    /// The users whose quotas these are.
     users: Vec<u32>,
 }
 
@@ -85,16 +86,17 @@ impl Leaving {
 /// Room in the staging memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// It has none for another round of a program.
+    /// There is no room for another round of a program.
     is_short: bool,
-    /// Bytes of what may be in use.
+    /// Bytes that are free below the limit of what may be in use.
     free: u64,
 }
 
 impl Room {
-    /// Whether what a program has recorded is to stay in its rings. Of the memory that may be in use it holds as much as is still
-    /// free (see `sinks::queue`), and no sink ships it as it comes: if it were drained, it would take the memory that others
-    /// need while an upstream is away, and be lost all the same. What nobody writes any more comes to an end, and does not stay.
+    /// Whether a program's records are to stay in its rings. They are if the program already holds as much of the memory as is
+    /// still free (see `sinks::queue`), and no sink ships its records as they come: drained records would take the memory that
+    /// other programs need while an upstream is away, and be lost all the same. A program without writers is always drained,
+    /// because its records come to an end.
     pub(super) fn holds_back(&self, program: &Program, feeder: &Feeder) -> bool {
         let has_its_share = program.staged_bytes > self.free;
         self.is_short
@@ -106,7 +108,7 @@ impl Room {
 }
 
 impl Engine {
-    /// Most bytes of the staging memory that stay in use.
+    /// Most bytes of the staging memory that may stay in use.
     pub(super) fn staging_limit_bytes(&self) -> u64 {
         GIVE_UP_AT * (self.staging.capacity_bytes() / PARTS)
     }
@@ -125,8 +127,8 @@ impl Engine {
         self.programs.values().filter(|program| program.is_held_back && !program.ended).count()
     }
 
-    /// Keeps staging less than half full, so that no upstream which is away stops the draining: first spans that hold
-    /// old frames leave, then entries that wait in queues for them are given up, oldest first.
+    /// Keeps the staging memory less than half full, so that an absent upstream does not stop the draining: first, open spans
+    /// that hold old frames are sent; then, queued entries that hold old frames are given up, oldest first.
     pub(super) fn make_room(&mut self) {
         let used = self.staging.end() - self.retired_end;
         let split_at = SPLIT_AT * (self.staging.capacity_bytes() / PARTS);
@@ -152,16 +154,16 @@ impl Engine {
         }
     }
 
-    /// A program that has ended is held, and counts in the quotas, until its frames are retired, and those before them: a
-    /// span that stays open keeps them all. When many have ended, or a quota is nearly used up, the spans that hold them
-    /// up leave as they are.
+    /// Sends the open spans that hold up ended programs, when many programs have ended or a quota is nearly used up. An ended
+    /// program is held, and counts in the quotas, until its frames and all older frames are retired, and a single open span can
+    /// keep all of them.
     pub(super) fn hurry_ended(&mut self, now: Duration) {
         let most = self.config.max_programs.min(self.config.max_programs_per_uid) / 4;
         let ended = self.programs.values().filter(|program| program.ended);
         let (count, frame) = ended.fold((0, 0), |(n, last), program| (n + 1, program.last_frame.max(last)));
         let is_crowded = count > 0 && !self.too_many_ended(CROWDED_AT, now, PATIENCE).is_nobody();
         self.crowded_since = is_crowded.then(|| self.crowded_since.unwrap_or(now));
-        // The join may not have been given all of them yet.
+        // The join may not have read all of these frames yet.
         let frame = self.feeder.unread_by_join().map_or(frame, |next| frame.min(next.saturating_sub(1)));
         if (count > most || is_crowded) && frame > self.hurried_to {
             self.hurried_to = frame;
@@ -169,9 +171,9 @@ impl Engine {
         }
     }
 
-    /// While an upstream is away, nothing of a program that has ended is retired, and the more have ended the fewer that live
-    /// are taken in. Before a quota refuses those, the oldest of what waits is given up, as where staging needs the room; but
-    /// nothing of other users where the quota is one user's.
+    /// Gives up the oldest waiting annotations before ended programs fill a quota. While an upstream is away, no ended program can
+    /// be released, so they would leave ever less of the quotas to live programs. Where the quota is one user's, nothing of other
+    /// users is given up.
     pub(super) fn give_up_ended(&mut self, now: Duration) {
         if self.crowded_since.is_none_or(|since| now.saturating_sub(since) < PATIENCE) {
             return;
@@ -183,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// The last frame, up to this one, before which nothing waits that is not of these users.
+    /// The last frame, up to `last`, that can be retired without giving up anything of users other than these.
     fn last_before_others(&self, last: u64, users: &[u32]) -> Option<u64> {
         let is_of_others = |number: u64| {
             let program = self.programs.get(&number);
@@ -193,8 +195,8 @@ impl Engine {
         (end > self.ledger.first_frame()).then(|| end - 1)
     }
 
-    /// Those programs that have ended so long ago and are to leave so that no more than some parts of each quota are used: of
-    /// those that wrote last the longest ago.
+    /// The ended programs that must be released so that no more than `parts` of each quota are used, considering only those that
+    /// ended at least `waited` ago. Programs whose last frame is oldest come first.
     fn too_many_ended(&self, parts: usize, now: Duration, waited: Duration) -> Leaving {
         let waits = |program: &Program| program.ended && now.saturating_sub(program.ended_since) >= waited;
         let mut waiting: Vec<_> = self.programs.values().filter(|program| waits(program)).collect();
@@ -222,7 +224,7 @@ impl Engine {
         leaving
     }
 
-    /// The last of the oldest frames that together have `bytes`. Each ends where the next one begins, so that few are looked at.
+    /// The last of the oldest frames that together take `bytes`. Frames adjoin in the log, so a binary search finds it.
     fn frame_after(&self, bytes: u64) -> Option<u64> {
         let is_needed = |note: &FrameNote| note.end - note.bytes - self.retired_end < bytes;
         let needed = self.notes.partition_point(is_needed) as u64;
@@ -231,7 +233,7 @@ impl Engine {
 
     pub(super) fn end_programs(&mut self, now: Duration) {
         self.recorders_evicted += keep_within_bounds(&mut self.programs, &self.config, now, &mut self.told);
-        // Sorted, as programs are.
+        // Sorted by number, like `programs`.
         let mut ended = Vec::new();
         for (number, program) in &mut self.programs {
             if program.has_ended(now) {
@@ -240,13 +242,13 @@ impl Engine {
                 ended.push(*number);
             }
         }
-        // Of those before, many spans may wait for room.
+        // Only if some have ended just now: many spans may wait for room, and this goes over them.
         if !ended.is_empty() {
             self.join.programs_ended(|number| ended.binary_search(&number).is_ok());
         }
     }
 
-    /// Spans wait no more for programs that have ended, be it before all was read of them.
+    /// Lets spans wait no longer for programs that have ended, also for those that ended before all of their frames were read.
     pub(super) fn close_parts_of_the_ended(&mut self) {
         let programs = &self.programs;
         self.join.programs_ended(|number| programs.get(&number).is_none_or(|program| program.ended));

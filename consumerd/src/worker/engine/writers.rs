@@ -1,4 +1,4 @@
-//! Who can still write the rings of programs: the kernel is asked, and is not waited for.
+//! Finds out which programs' rings can still be written: the kernel is asked, and its answers are not waited for.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::worker::askers::Answer;
 use crate::worker::program::Program;
 
 impl Engine {
-    /// Takes what the kernel has answered, and has it asked again where that is due.
+    /// Takes the kernel's answers, and asks again about the programs for which that is due.
     pub(super) fn ask_of_writers(&mut self, now: Duration) {
         while let Some(answer) = self.askers.answer() {
             self.hear(answer, now);
@@ -18,9 +18,9 @@ impl Engine {
         self.askers.send();
     }
 
-    /// Has the kernel asked about all programs, and waits for its answers until `due`.
+    /// Asks the kernel about all programs, and waits for its answers until `due`.
     pub(super) fn ask_of_writers_by(&mut self, due: Instant) {
-        // What was asked before may have been answered before a program ended.
+        // Earlier questions may have been answered before a program ended, so each program is asked about again.
         self.hear_all_by(due);
         for program in self.programs.values_mut() {
             program.ask(&mut self.askers);
@@ -42,7 +42,7 @@ impl Engine {
         }
     }
 
-    /// Nobody asks for a user any more who has no program but this one, which has left.
+    /// Ends the asking thread of a user whose last program has departed.
     pub(super) fn forget_asker_of(&mut self, departed: &Program) {
         let uid = departed.identity.uid;
         if self.programs.values().all(|program| program.identity.uid != uid) {

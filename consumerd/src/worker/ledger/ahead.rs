@@ -1,18 +1,19 @@
-//! What an earlier worker has shown as settled, of frames that were not retired: they are shipped again. A counter that went back
-//! would be taken for one that began anew, and all it ever counted for what came since.
+//! Annotations that an earlier worker has shown as settled, in frames that were not retired: they are shipped again. Their counters
+//! must not go back, because Prometheus would take that for a reset, and count everything since the start again.
 //!
-//! Which annotations those were nobody knows any more. What is settled as some of them were is taken for these; and once all
-//! that is in flight was shown before, whatever happens to it now, for it was settled then: it has arrived, or its loss was told.
+//! Nobody knows any more which annotations these were. An annotation that is settled with the same outcome as some of them is taken
+//! for one of them. Once everything in flight was shown before, an annotation counts as one of them whatever its outcome is now: it
+//! was settled then, so it has arrived, or its loss has been reported.
 
 use super::SinkFigures;
 use crate::sinks::queue::{ByOutcome, Outcome};
 
-/// Of one sink; never more than it has in flight.
+/// The annotations of one sink that were shown as settled, by outcome; never more than the sink has in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ahead(ByOutcome);
 
 impl Ahead {
-    /// By what was shown, and what is counted now.
+    /// From what was shown, and what is counted now.
     pub(super) fn of(shown: ByOutcome, now: &SinkFigures) -> Self {
         let (mut ahead, mut in_flight) = (ByOutcome::default(), now.in_flight);
         for ((ahead, shown), counted) in ahead.iter_mut().zip(shown).zip(now.settled()) {
@@ -22,7 +23,7 @@ impl Ahead {
         Self(ahead)
     }
 
-    /// As what annotations count that were settled, of so many in flight.
+    /// The outcomes as which newly settled annotations count, when `in_flight` are in flight.
     pub(super) fn take(
         &mut self,
         outcome: Outcome,
@@ -46,7 +47,7 @@ impl Ahead {
         Outcome::ALL.into_iter().zip(counts)
     }
 
-    /// What is to be shown where so much is counted.
+    /// The figures to show, given those that are counted.
     pub(super) fn added_to(&self, mut now: SinkFigures) -> SinkFigures {
         for (outcome, ahead) in Outcome::ALL.into_iter().zip(self.0) {
             now.in_flight -= ahead;

@@ -20,7 +20,7 @@ use crate::settings::rules::InForce;
 use crate::settings::{Figures, Settings};
 use crate::sinks::queue::Fill;
 
-/// Asks the engine at each scrape, so that all figures are of one moment.
+/// Takes all figures from the engine at each scrape, so that they are of one moment.
 pub(super) struct EngineCollector {
     pub(super) engine: Arc<Mutex<Engine>>,
     pub(super) settings: Settings,
@@ -36,7 +36,7 @@ impl fmt::Debug for EngineCollector {
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 type Sample<'a> = (Labels<'a>, u64);
-/// A cause of loss, and where its figure stands.
+/// A cause of loss, and the figure that counts it.
 type Cause = (&'static str, fn(&Totals) -> u64);
 
 impl Collector for EngineCollector {
@@ -109,8 +109,8 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
     gauges_of(encoder, "blkin_pending", "records that wait in the rings", pending.collect())
 }
 
-/// A process can have several programs: one from before an exec, or one for each copy of the library. A series may
-/// stand only once in an answer.
+/// Sums the programs of each process: one process can have several, from before an exec, or for each copy of the library. A
+/// series may appear only once in an answer.
 fn by_label(programs: &[(String, Totals)]) -> Vec<(&str, Totals)> {
     let mut sums: BTreeMap<&str, Totals> = BTreeMap::new();
     for (label, totals) in programs {

@@ -21,87 +21,90 @@ use crate::link;
 use crate::staging::log::Place;
 use crate::staging::{Frame, ProgramState, SlotState};
 
-/// Time between two questions whether anybody can still write a segment: of a program that has just come the shorter one, for who
-/// lives for a moment only is held until then, and counts in the quotas; then ever longer.
+/// First pause between two questions to the kernel whether anybody can still write a segment. It is short, because a program that
+/// lives only for a moment is held, and counts in the quotas, until the answer.
 const ASK_FIRST: Duration = Duration::from_millis(4);
+/// Longest such pause; the pauses double up to it.
 const ASK_EVERY: Duration = Duration::from_millis(450);
 
-/// So many looks that contradict themselves have no other reason than figures that do.
+/// If this many looks in a row see contradicting figures, the cause is not a program that records meanwhile.
 const DOUBTS: usize = 4;
 
-/// One program.
+/// An attached program.
 pub(super) struct Program {
     pub(super) identity: link::Program,
     pub(super) label: String,
     pub(super) attachment: Attachment,
     pub(super) texts: Texts,
     pub(super) sweeps: Sweeps,
-    /// Of each ring, so that its times stay in order.
+    /// The last time of each ring, so that its times stay in order.
     pub(super) times: Vec<RingTime>,
     /// Hash of the segment's identity.
     pub(super) source: i64,
-    /// As it is now.
+    /// The figures as they are now, including frames that are not retired.
     pub(super) figures: DrainFigures,
     before: Before,
     /// Bytes of its frames that are not retired.
     pub(super) staged_bytes: u64,
-    /// Its rings are left as they are: see `engine::room`.
+    /// Its rings are not drained for now: see `engine::room`.
     pub(super) is_held_back: bool,
-    /// Its frames that are not retired.
+    /// How many of its frames are not retired.
     pub(super) open_frames: u64,
-    /// Number of the newest of them.
+    /// Number of its newest frame.
     pub(super) last_frame: u64,
     /// It has ended and everything is drained.
     pub(super) ended: bool,
-    /// When that was seen.
+    /// When the worker last checked whether it had ended; once it has, the time when that was seen.
     pub(super) ended_since: Duration,
     retired: DrainFigures,
     retired_places: BTreeMap<u32, Place>,
     next_slot: usize,
-    /// The slots, a bit each, whose rings the next round copies from, and up to where: that is where their heads stood when
-    /// it looked. None of a ring that contradicts itself.
+    /// The slots, a bit each, from whose rings the next round copies.
     opened: u64,
+    /// For each slot, up to where the next round copies: where the ring's head stood at the last look. `None` for a ring that
+    /// contradicts itself.
     ends: Vec<Option<u64>>,
-    /// When the kernel was last asked about its writers, and how long until it is asked again,
+    /// When the kernel was last asked about its writers.
     last_asked: Option<Duration>,
+    /// How long after that the kernel is asked again.
     ask_pause: Duration,
-    /// and that it has not answered yet.
+    /// The kernel has not answered the last question yet.
     is_asked: bool,
     was_insane: bool,
-    /// Its own figures were found to contradict each other: they are not believed any more.
+    /// Its own counters were found to contradict each other: they are not believed any more.
     is_unsound: bool,
     /// Nobody can write its rings any more.
     writers_gone: bool,
-    /// The last round came after that and found nothing.
+    /// The last round came after its writers were gone, and found nothing.
     is_drained: bool,
-    /// Of a flight recorder: since when nobody writes it any more.
+    /// For a flight recorder: since when nobody can write it any more.
     ended_at: Option<Duration>,
-    /// Of a flight recorder that has ended and is not kept any longer: what was in it.
+    /// For a flight recorder that has ended and is no longer kept: how many annotations it held.
     given_up: Option<u64>,
 }
 
-/// What a round over a program's rings gave.
+/// The outcome of a round over a program's rings.
 #[derive(Default)]
 pub(super) struct Round {
     /// Drained ranges, not staged yet.
     pub(super) frames: Vec<Frame>,
     /// There was more than the budget allowed.
     pub(super) has_more: bool,
-    /// The largest part of a ring that was copied, of 1024.
+    /// The largest part of a ring that was copied, in 1024ths of the ring.
     pub(super) fill: u64,
-    /// The first of its rings that was found to contradict itself, if that was now.
+    /// The slot of a ring that contradicts itself, the first time that one is found.
     pub(super) insane: Option<usize>,
 }
 
-/// With the name that the program says itself if the kernel did not know it any more: a process may end before the holder comes
-/// to look at its offer.
+/// Uses the name that the program gives itself if the kernel did not know its name any more: a process may end before the holder
+/// looks at its offer.
 fn named(identity: link::Program, own: &[u8]) -> link::Program {
     let comm = if identity.comm == link::NAMELESS { link::shown_name(own) } else { identity.comm };
     link::Program { comm, ..identity }
 }
 
 impl Program {
-    /// Maps what a program offered and goes on where `saved` says.
+    /// Maps the memory of a program, and continues from the places in `saved`.
     pub(super) fn attach(
         identity: link::Program,
         segment: Arc<OwnedFd>,
@@ -152,7 +155,7 @@ impl Program {
         })
     }
 
-    /// A frame of an earlier worker: its range is drained already.
+    /// Continues after a frame of an earlier worker, whose range is drained already.
     pub(super) fn resume_after(&mut self, frame: &Frame) {
         let slot = frame.slot as usize;
         if slot < self.attachment.slots() {
@@ -161,7 +164,7 @@ impl Program {
         }
     }
 
-    /// What its rings' pages say was drained and is not staged: ranges of which nothing is known but how many records they had.
+    /// Ranges that its rings show as drained and that are not staged: all that is known of them is how many records they had.
     pub(super) fn gaps(&self) -> impl Iterator<Item = Frame> {
         (0..self.attachment.slots()).filter_map(|slot| {
             let (from, to) = (self.attachment.position(slot), self.attachment.published(slot)?);
@@ -177,7 +180,7 @@ impl Program {
         })
     }
 
-    /// Sees where the heads of its rings stand, before any other look of a round.
+    /// Notes where the heads of its rings stand, before any other look of a round.
     pub(super) fn look_ahead(&mut self) {
         let attachment = &self.attachment;
         let opened = if self.is_recorder() { 0 } else { attachment.opened() };
@@ -185,14 +188,14 @@ impl Program {
         self.sweeps.look_ahead(heads);
     }
 
-    /// Sees, once all programs were looked at so, what is to be copied.
+    /// Notes up to where its rings are to be copied, after [`look_ahead`](Self::look_ahead) of all programs.
     pub(super) fn look(&mut self) {
         self.opened = if self.is_recorder() { 0 } else { self.attachment.opened() };
         numbers(self.opened).for_each(|slot| self.ends[slot] = self.attachment.reserved(slot));
     }
 
-    /// Copies what is committed out of the rings, up to where they ended at the last look, beginning behind the ring at
-    /// which the last round stopped. Gives at most `ring_budget` bytes of a ring and four times as many of the program.
+    /// Copies committed records out of the rings, up to where their heads stood at the last look, beginning with the ring at
+    /// which the last round stopped. Copies at most `ring_budget` bytes of a ring, and four times as many of the program.
     pub(super) fn round(&mut self, ring_budget: usize, spare: &mut Spare, now: Duration) -> Round {
         let mut round = Round::default();
         if self.is_recorder() {
@@ -209,7 +212,7 @@ impl Program {
                 return round;
             }
             let (at, end) = (self.attachment.position(slot).grain, self.ends[slot]);
-            // Nothing new. What nobody writes any more is gone over to its very end.
+            // Nothing new. A ring without writers is drained all the same, so that nothing is left at its end.
             if end == Some(at) && !self.writers_gone {
                 self.sweeps.note(slot, at, at, false, now);
                 continue;
@@ -244,33 +247,33 @@ impl Program {
         round
     }
 
-    /// Puts a range back that could not be staged.
+    /// Puts back a range that could not be staged, so that the next round copies it again.
     pub(super) fn put_back(&mut self, frame: &Frame) {
         self.attachment.resume(frame.slot as usize, position(frame.from));
     }
 
-    /// Shows a flight recorder that it is held, so that it offers itself to nobody else.
+    /// Shows a flight recorder that it is held, so that it does not offer itself to another daemon.
     pub(super) fn beat(&self) {
         self.attachment.control().beat();
     }
 
-    /// Whether it overwrites its oldest records: it is not drained, but read when somebody asks.
+    /// Whether it is a flight recorder, which overwrites its oldest records. It is not drained, but read when somebody asks.
     pub(super) fn is_recorder(&self) -> bool {
         self.attachment.info().mode == RingMode::Overwrite
     }
 
-    /// What it takes of its user's quota of shared memory.
+    /// Bytes that it takes of its user's quota of shared memory.
     pub(super) fn shared_bytes(&self) -> u64 {
         let info = self.attachment.info();
         (segment_bytes(info.slots, info.ring_bytes) + CONTROL_BYTES) as u64
     }
 
-    /// When a flight recorder ended that is kept since.
+    /// When it ended, if it is a flight recorder that is kept since.
     pub(super) fn ended_at(&self) -> Option<Duration> {
         self.ended_at.filter(|_| self.given_up.is_none())
     }
 
-    /// Memory of a flight recorder that has ended and is kept.
+    /// The memory that it uses, if it is a flight recorder that has ended and is kept.
     pub(super) fn kept_bytes(&self) -> Option<u64> {
         self.ended_at()?;
         let slots = self.attachment.slots();
@@ -278,8 +281,8 @@ impl Program {
         Some((used * self.attachment.info().ring_bytes) as u64)
     }
 
-    /// Keeps a flight recorder that has ended no longer. Answers how many annotations were in it, which count as
-    /// released from now on; holes that its writers left count as torn.
+    /// Gives up a flight recorder that has ended. Returns how many annotations were in it, which count as released from
+    /// now on; records that its writers reserved and never committed count as torn.
     pub(super) fn give_up(&mut self) -> u64 {
         let pending = self.attachment.pending();
         let held = self.attachment.save(Identity::default()).records(|_| {});
@@ -289,7 +292,7 @@ impl Program {
         annotations
     }
 
-    /// Has the kernel asked about its writers, unless that was done a moment ago.
+    /// Asks the kernel about its writers, unless that was done a moment ago.
     pub(super) fn ask_at(&mut self, now: Duration, askers: &mut Askers) {
         if self.last_asked.is_none_or(|last| now.saturating_sub(last) >= self.ask_pause) {
             if self.last_asked.replace(now).is_some() {
@@ -299,7 +302,7 @@ impl Program {
         }
     }
 
-    /// Has the kernel asked about its writers, unless it has yet to answer, or they are known to be gone.
+    /// Asks the kernel about its writers, unless an answer is outstanding, or the writers are known to be gone.
     pub(super) fn ask(&mut self, askers: &mut Askers) {
         if !self.is_asked && !self.writers_gone {
             self.is_asked = askers.ask(self.identity.uid, (self.identity.number, self.attachment.writers()));
@@ -321,12 +324,13 @@ impl Program {
         self.writers_gone
     }
 
-    /// Whether the kernel has yet to answer.
+    /// Whether an answer of the kernel is outstanding.
     pub(super) fn is_asked(&self) -> bool {
         self.is_asked
     }
 
-    /// Whether it has ended just now: its last writer has gone, and a round after that found nothing more.
+    /// Whether it has ended just now: its last writer has gone and a round after that found nothing more, or it is a flight
+    /// recorder that was given up.
     pub(super) fn has_ended(&mut self, now: Duration) -> bool {
         if self.ended {
             return false;
@@ -336,7 +340,7 @@ impl Program {
         self.ended
     }
 
-    /// A frame of it was retired.
+    /// Counts a retired frame.
     pub(super) fn retire(&mut self, figures: DrainFigures, slot: u32, to: Place, bytes: u64) {
         self.retired.add(figures);
         self.retired_places.insert(slot, to);
@@ -344,14 +348,14 @@ impl Program {
         self.open_frames -= 1;
     }
 
-    /// Says in the control page what is retired, once a checkpoint says so too.
+    /// Publishes in the control page how much is retired, once a checkpoint says so, too.
     pub(super) fn publish_settled(&self) {
         self.retired_places
             .iter()
             .for_each(|(slot, place)| self.attachment.publish_settled(*slot as usize, place.records));
     }
 
-    /// For the checkpoint.
+    /// Its state for a checkpoint.
     pub(super) fn state(&self, folded: bool) -> ProgramState {
         let slot = |(slot, place): (&u32, &Place)| SlotState {
             slot: *slot,
@@ -371,7 +375,7 @@ impl Program {
         }
     }
 
-    /// Its figures as they are now, without the program's word once that was found to contradict itself.
+    /// Its figures as they are now, without its own counters once these were found to contradict each other.
     pub(super) fn totals(&self) -> Totals {
         let (counters, pending) = self.attachment.counters_and_pending();
         let totals = Totals {
@@ -385,7 +389,7 @@ impl Program {
         if self.is_unsound { totals.without_its_word() } else { totals }
     }
 
-    /// What it counted, if that is found just now to contradict itself by more than a program does that records meanwhile.
+    /// Its own counters, if they are found now to contradict each other by more than recording meanwhile can explain.
     pub(super) fn turns_out_unsound(&mut self) -> Option<ProgramCounters> {
         if (0..DOUBTS).any(|_| self.totals().is_nearly_sound()) {
             return None;
@@ -396,7 +400,7 @@ impl Program {
     }
 }
 
-/// Goes on where the checkpoint says; the places.
+/// Resumes each ring at its place in the checkpoint, and returns the places.
 fn resume(attachment: &mut Attachment, saved: &ProgramState) -> BTreeMap<u32, Place> {
     let (mut places, slots) = (BTreeMap::new(), attachment.slots());
     for slot in saved.slots.iter().filter(|slot| (slot.slot as usize) < slots) {
@@ -415,7 +419,7 @@ fn place(position: Position) -> Place {
     Place { grain: position.grain, records: position.records }
 }
 
-/// The numbers of the slots of a set, a bit each.
+/// The numbers of the slots in a set of bits.
 fn numbers(mut slots: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let first = slots.trailing_zeros();
@@ -424,7 +428,7 @@ fn numbers(mut slots: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A number that tells segments apart, on all machines and over all boots: FNV-1a, its bits mixed.
+/// A number that tells segments apart, across machines and boots: an FNV-1a hash with its halves mixed.
 fn source(boot: &str, device: u64, inode: u64) -> i64 {
     let bytes = boot.bytes().chain(device.to_le_bytes()).chain(inode.to_le_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

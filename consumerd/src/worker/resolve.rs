@@ -11,41 +11,41 @@ use crate::hash::Map;
 
 /// Texts of one program that have been looked up.
 ///
-/// A record that came through its ring was committed after its texts were, so what is found once stays.
+/// A record is committed after the texts that it refers to, so a text that was found once can be remembered.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     texts: Map<u32, Arc<str>>,
     endpoints: Map<u32, Arc<Endpoint>>,
     labels: Vec<Known>,
-    /// Where in that.
+    /// Index in `labels` by ids.
     by_ids: Map<Ids, usize>,
-    /// Which of them the last record had.
+    /// Index in `labels` of the last record's labels.
     last: usize,
-    /// Labels that are not remembered, of the last record that had such.
+    /// Labels of the last record whose labels are not remembered.
     once: Option<Labels>,
     bytes: usize,
 }
 
-/// Of name, endpoint and key.
+/// The ids of name and endpoint together, and that of the key.
 type Ids = (u64, u32);
 
-/// Labels whose texts all are in the table of names.
+/// Labels whose texts are all in the table of names.
 #[derive(Debug)]
 struct Known {
     ids: Ids,
     labels: Labels,
-    /// Which others came behind them last time: programs write the same records over and over.
+    /// Index of the labels that followed these last time: programs write the same sequences of records over and over.
     next: usize,
 }
 
-/// Most memory for what is remembered of one program; the table of names of an honest one (64 KiB) needs less. What
-/// finds no room is looked up each time.
+/// Most memory for what is remembered of one program; the table of names of an honest program (64 KiB) needs less. Texts for
+/// which there is no room are looked up each time.
 const MAX_BYTES: usize = 512 << 10;
-/// About what a text, an endpoint or labels take beside the bytes of texts.
+/// About how much memory a text, an endpoint or labels take in addition to the bytes of texts.
 const OVERHEAD_BYTES: usize = 96;
 
 impl Texts {
-    /// The annotation that a record stands for; `None` when a text of it is in no table.
+    /// The annotation of a record; `None` if one of its texts is not in the table of names.
     #[inline]
     pub(super) fn annotation<'a>(
         &'a mut self,
@@ -60,7 +60,7 @@ impl Texts {
             Value::None => Content::Event(clocks.to_realtime_ns(info.clock, &info.anchor, record.time, ring)),
             Value::Integer(number) => Content::Integer(*number),
             Value::Str(bytes) => Content::Text(match str::from_utf8(bytes) {
-                // Nearly every text is, and that is seen faster.
+                // Nearly every text is valid UTF-8, and this check is faster.
                 Ok(text) => Cow::Borrowed(text),
                 Err(_) => String::from_utf8_lossy(bytes),
             }),
@@ -97,7 +97,7 @@ impl Texts {
         Some(&self.labels[found].labels)
     }
 
-    /// Labels that the one before did not make expect.
+    /// Index of labels that were not expected after those of the record before.
     #[inline(never)]
     fn find(&mut self, attachment: &Attachment, record: &Record<'_>, ids: Ids) -> Option<usize> {
         let found = match self.by_ids.get(&ids) {

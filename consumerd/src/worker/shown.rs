@@ -1,5 +1,5 @@
-//! What `/metrics` has shown of what a worker counts. It lies in the staging memory: the next worker begins with what was
-//! retired, counts the rest again, and must not show less than this one did.
+//! The figures that `/metrics` last showed, saved in the staging memory. The next worker begins with the retired figures and
+//! counts the rest again, and must not show less than this one did.
 
 use std::io;
 
@@ -17,7 +17,7 @@ const WORDS: usize = NAMES.len() * FIGURES + 1;
 pub(super) struct Shown([u64; WORDS]);
 
 impl Shown {
-    /// None of a sink that is not among these, which may be another's next time.
+    /// Collects the figures of the sinks; 0 for those that are not configured, so that no old figures stay.
     pub(super) fn of<'a>(sinks: impl Iterator<Item = (&'a str, SinkFigures)>, spans_split: u64) -> Self {
         let mut shown = Self::default();
         for (name, figures) in sinks {
@@ -29,7 +29,7 @@ impl Shown {
         shown
     }
 
-    /// What was shown of a sink.
+    /// The settled annotations that were shown of a sink.
     pub(super) fn settled(&self, sink: &str) -> ByOutcome {
         let mut figures = ByOutcome::default();
         if let Some(at) = NAMES.iter().position(|known| *known == sink) {
@@ -38,23 +38,23 @@ impl Shown {
         figures
     }
 
-    /// What was shown of spans that were split.
+    /// The number of split spans that was shown.
     pub(super) fn spans_split(&self) -> u64 {
         self.0[WORDS - 1]
     }
 
-    /// As it lies in the staging memory; `None` where it is damaged.
+    /// Reads the figures from the staging memory; `None` if they are damaged.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// When the memory cannot be read.
     pub(super) fn read(memory: &Memfd) -> io::Result<Option<Self>> {
         Ok(twice::read(memory, SHOWN_AT)?.map(Self))
     }
 
-    /// Lays it there.
+    /// Writes the figures into the staging memory.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// When the memory cannot be written.
     pub(super) fn write(&self, memory: &mut Memfd) -> io::Result<()> {
         twice::write(memory, SHOWN_AT, &self.0)
     }

@@ -1,5 +1,4 @@
-//! Snapshots of rings for whoever asks on the control socket, and how long flight recorders of programs that have ended
-//! are kept for that.
+//! Snapshots of rings for requests on the control socket, and how long flight recorders of ended programs are kept for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,8 +23,8 @@ impl Rings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the rings of a program hold now; `None` once it has gone. Between one ring and the next the engine is given back:
-    /// while large ones of many CPUs are copied, those of other programs would run full.
+    /// What the rings of a program hold now; `None` once the program is gone. The engine's lock is released between rings, because
+    /// other programs' rings would run full while large rings of many CPUs are copied.
     fn save(&self, number: u64) -> Option<Saved> {
         let (identity, rings) = {
             let engine = self.engine();
@@ -75,7 +74,7 @@ impl Recorders for Rings {
     }
 }
 
-/// Whose rings they are. That a program has ended is said before they are copied: what they hold then is all.
+/// Whose rings are copied. Whether the program has ended is determined before the copy: if it has, the copy holds everything.
 fn identify(program: &Program) -> Identity {
     Identity {
         pid: program.identity.pid,
@@ -93,13 +92,13 @@ fn line_of(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Since 1970.
+/// Nanoseconds since 1970.
 fn nanoseconds(moment: SystemTime) -> u64 {
     moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Gives up the recorders of ended programs that are beyond a bound, the one that ended first before the others, and
-/// those that have ended long ago.
+/// Gives up flight recorders of ended programs: those that ended too long ago, and while there are too many or too large ones,
+/// the one that ended first. Returns how many were given up.
 pub(super) fn keep_within_bounds(
     programs: &mut BTreeMap<u64, Box<Program>>,
     config: &Config,

@@ -1,11 +1,12 @@
-//! Memory for what is drained, used again: taken anew for each frame, a part of each was given back to the kernel and
-//! zeroed by it again.
+//! Reuses the memory for drained records: if it were allocated for each frame, part of it would go back to the kernel each time,
+//! and the kernel would zero it again.
 
-/// Most buffers that wait, and most bytes of all of them.
+/// Most buffers that are kept.
 const MOST: usize = 32;
+/// Most bytes of all kept buffers.
 const MOST_BYTES: usize = 2 << 20;
 
-/// Emptied buffers; the one that was used last comes first, while it is in the cache.
+/// Emptied buffers; the one used last is taken first, while it is still in the CPU's cache.
 #[derive(Debug, Default)]
 pub(super) struct Spare(Vec<Vec<u8>>);
 

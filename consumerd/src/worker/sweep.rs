@@ -1,29 +1,32 @@
-//! Rounds over all rings of a program: a sweep is over once each ring was drained up to where its head stood when it
-//! was first looked at in that sweep. A ring that never runs empty therefore holds no sweep up.
+//! Sweeps over all rings of a program. A sweep is over once each ring was drained up to where its head stood when the ring
+//! was first looked at in that sweep. So a ring that never runs empty does not hold up a sweep.
 //!
-//! Nothing that was committed before an annotation, in whatever ring, waits to be copied once a sweep is over that began
-//! after the annotation's place had been reserved. So a round looks twice where the heads of all programs' rings stand
-//! before it copies anything, and copies up to where they stood the second time: what lay before the first look waits
-//! for nothing but this round, and its spans leave with it. The little that came in between waits for the next one.
+//! Once a sweep is over that began after an annotation's place was reserved, everything that was committed before that
+//! annotation, in whatever ring, has been copied. So before it copies anything, a round looks twice where the heads of all
+//! programs' rings stand, and copies up to where they stood at the second look. What was reserved before the first look only
+//! waits for this round, and its spans leave with it. The little that came between the looks waits for the next round.
 //!
-//! A round that drained every ring as far as it saw is a whole sweep by itself, also if the one before ended in its midst:
-//! where a writer was met between reservation and commit once, sweeps would else end in the midst of rounds ever after.
+//! A round that drained every ring as far as it saw is a whole sweep by itself, even if an earlier sweep ended in its midst.
+//! Otherwise, after a round once met a writer between reservation and commit, sweeps would end in the midst of rounds ever
+//! after.
 
 use std::time::Duration;
 
-/// A ring that waits behind the same hole for this long is taken as empty: its writer was stopped or killed there.
+/// A ring that waits at the same hole (a place reserved and not committed) for this long counts as empty: its writer was stopped
+/// or killed there.
 const HOLE_PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// Where head stood in the first look of this sweep, if there was one.
+    /// Where the head stood at the first look of this sweep, if there was one.
     target: u64,
+    /// The hole at which the ring waits, and since when.
     hole: Option<(u64, Duration)>,
-    /// Where head stood when this round looked first.
+    /// Where the head stood at the first look of this round.
     ahead: u64,
 }
 
-/// The sweeps that the annotations of a ring wait for.
+/// The sweeps that must be over before the annotations of a ring may leave.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Awaited {
     ahead: u64,
@@ -32,7 +35,7 @@ pub(super) struct Awaited {
 }
 
 impl Awaited {
-    /// That of one at `grain`.
+    /// The sweep for an annotation at `grain`.
     pub(super) fn of(self, grain: u64) -> u64 {
         if grain < self.ahead { self.after_first } else { self.later }
     }
@@ -42,15 +45,16 @@ impl Awaited {
 #[derive(Debug)]
 pub(super) struct Sweeps {
     current: u64,
-    /// No ring was looked at since the current one began.
+    /// No ring was looked at since the current sweep began.
     is_fresh: bool,
     slots: Vec<Slot>,
-    /// Of this sweep, a bit each: the slots that were looked at, and those that were drained as far as it asks.
+    /// The slots, a bit each, that were looked at in this sweep.
     seen: u64,
+    /// The slots that were drained up to their targets in this sweep.
     swept: u64,
-    /// Of this round, a bit each: the slots that were drained as far as it saw.
+    /// The slots that were drained in this round as far as it saw.
     drained: u64,
-    /// The first sweep of which all comes after the last [`Sweeps::look_ahead`].
+    /// The first sweep that lies entirely after the last [`Sweeps::look_ahead`].
     after_first: u64,
 }
 
@@ -67,40 +71,40 @@ impl Sweeps {
         }
     }
 
-    /// Where the heads of the given slots stand. Comes before any other look of a round, at any program.
+    /// Notes where the heads of the given slots stand. Called for all programs before any other look of a round.
     pub(super) fn look_ahead(&mut self, heads: impl Iterator<Item = (usize, u64)>) {
         self.after_first = self.next_whole();
         self.drained = 0;
         heads.for_each(|(slot, head)| self.slots[slot].ahead = head);
     }
 
-    /// What annotations of a ring have to wait for that were copied in this round.
+    /// The sweeps for which annotations of a ring have to wait that were copied in this round.
     pub(super) fn awaited(&self, slot: usize) -> Awaited {
         let ahead = self.slots.get(slot).map_or(0, |slot| slot.ahead);
         Awaited { ahead, after_first: self.after_first, later: self.next_whole() }
     }
 
-    /// Number of the first sweep that begins after now, all of it.
+    /// Number of the first sweep that lies entirely in the future.
     fn next_whole(&self) -> u64 {
         self.current + u64::from(!self.is_fresh)
     }
 
-    /// Whether this sweep is over.
+    /// Whether the sweep of this number is over.
     pub(super) fn is_past(&self, sweep: u64) -> bool {
         self.current > sweep
     }
 
-    /// These slots, a bit each, were just seen to have no ring that anybody could have written.
+    /// Notes that these slots, a bit each, have no ring yet that anybody could have written.
     pub(super) fn note_unopened(&mut self, slots: u64) {
         self.is_fresh = false;
         self.sweep(slots, slots);
     }
 
-    /// A ring was drained up to `grain`, and its head stood at `head` before.
+    /// Notes that a ring was drained up to `grain`, and that its head stood at `head` before that.
     pub(super) fn note(&mut self, slot: usize, grain: u64, head: u64, is_at_hole: bool, now: Duration) {
         self.is_fresh = false;
         let state = &mut self.slots[slot];
-        // Head goes back only in a ring that contradicts itself: nothing more comes from there.
+        // The head goes back only in a ring that contradicts itself, which is not read any more.
         let target = if self.seen & 1 << slot == 0 { head } else { state.target.min(head) };
         state.target = target;
         self.seen |= 1 << slot;
@@ -120,12 +124,12 @@ impl Sweeps {
         self.sweep(bit_if(grain >= target), bit_if(grain >= head));
     }
 
-    /// These slots were drained as far as the sweep asks, and those as far as the round saw.
+    /// Notes slots that were drained up to their targets, and slots that were drained as far as the round saw.
     fn sweep(&mut self, swept: u64, drained: u64) {
         self.swept |= swept;
         self.drained |= drained;
         if self.is_all(self.drained) {
-            // The sweep that all awaits which the round saw is over, and one that was under way.
+            // The sweep is over for which everything waits that the round saw, and so is one that was under way.
             self.current = self.current.max(self.after_first);
             self.drained = 0;
             self.begin_next();
@@ -202,7 +206,7 @@ mod tests {
         assert!(sweeps.is_past(awaited));
     }
 
-    /// A writer between reservation and commit is met now and then; spans would leave a round later ever after.
+    /// A round meets a writer between reservation and commit now and then; otherwise spans would leave a round later ever after.
     #[test]
     fn a_round_that_copied_all_it_saw_is_a_sweep_although_the_one_before_it_ended_in_its_midst() {
         let mut sweeps = Sweeps::new(3);

@@ -1,5 +1,4 @@
-//! What the log says of programs that are no good: of each kind a line a second at most, for whoever starts programs must not
-//! fill the disk with it.
+//! Log lines about unusable programs, at most one a second of each kind: a user who starts many programs must not fill the disk.
 
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use blkin_ringbuf::{AttachError, ProgramCounters};
 
 use crate::link::Program;
 
-/// When that was said last, and what came since. `held_back` in a line are those that came before it.
+/// The rate limit of each kind of line. `held_back` in a line is how many lines were suppressed before it.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     late: Notices,
@@ -19,7 +18,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// A program cannot be attached to yet.
+    /// The worker cannot attach to a program yet.
     pub(super) fn late(&mut self, program: &Program, error: &AttachError) {
         if let Some(held_back) = self.late.admit(Instant::now()) {
             let Program { pid, comm, .. } = program;
@@ -27,14 +26,14 @@ impl Told {
         }
     }
 
-    /// A program cannot be attached to.
+    /// The worker cannot attach to a program.
     pub(super) fn unattached(&mut self, pid: u32, comm: &str, error: &AttachError) {
         if let Some(held_back) = self.unattached.admit(Instant::now()) {
             tracing::warn!(pid, comm, held_back, "failed to attach to a program: {error}");
         }
     }
 
-    /// A ring of a program shows what no program of ours writes.
+    /// A ring of a program has contents that the library never writes.
     pub(super) fn insane(&mut self, process: &str, slot: usize) {
         if let Some(held_back) = self.insane.admit(Instant::now()) {
             tracing::warn!(
@@ -46,7 +45,7 @@ impl Told {
         }
     }
 
-    /// The figures of a program contradict each other.
+    /// The counters of a program contradict each other.
     pub(super) fn unsound(&mut self, process: &str, counters: &ProgramCounters) {
         if let Some(held_back) = self.unsound.admit(Instant::now()) {
             let ProgramCounters { attempted, committed, .. } = counters;
@@ -61,7 +60,7 @@ impl Told {
         }
     }
 
-    /// A flight recorder is kept no longer.
+    /// A flight recorder was given up.
     pub(super) fn given_up(&mut self, process: &str, annotations: u64) {
         if let Some(held_back) = self.given_up.admit(Instant::now()) {
             tracing::warn!(
@@ -73,7 +72,7 @@ impl Told {
         }
     }
 
-    /// Counts those of which nothing was said since the last line, though no more come.
+    /// Logs how many lines were suppressed since the last line, also when no more come.
     pub(super) fn rest(&mut self) {
         let now = Instant::now();
         if let Some(programs) = self.late.rest(now) {

@@ -1,4 +1,4 @@
-//! A program's ledger as one sees it from without, and the sums over programs that have ended.
+//! A program's whole ledger as `/metrics` shows it, and the sums over programs that have ended.
 
 use blkin_ringbuf::ProgramCounters;
 
@@ -6,8 +6,8 @@ use super::ledger::DrainFigures;
 use crate::staging::DepartedTotals;
 use crate::staging::checkpoint::DEPARTED_FIGURES;
 
-/// Losses that the threads of a program may have been about to count when it was killed, or records that they wrote between two
-/// looks at its figures: more than that is an error.
+/// Largest tolerated difference between a program's figures: losses that its threads were about to count when it was killed, or
+/// records written between two reads of its figures. A larger difference is an error.
 const MOST_BROKEN_OFF: u64 = 1000;
 
 /// A program's whole ledger at one moment.
@@ -17,11 +17,11 @@ pub struct Totals {
     pub counters: ProgramCounters,
     /// Records that another daemon had drained before this one attached.
     pub drained_before: u64,
-    /// Records that another daemon had drained, which ended before it knew what became of them.
+    /// Records drained by another daemon that ended before it knew what became of them.
     pub unsettled: u64,
     /// Records that wait in the rings.
     pub pending: u64,
-    /// Records that were in the rings of an ended flight recorder when these were let go.
+    /// Records that were in the rings of an ended flight recorder when it was given up.
     pub released: u64,
     /// What was drained, and what became of it.
     pub drain: DrainFigures,
@@ -33,7 +33,7 @@ impl Totals {
         Self { drained_before, unsettled, drain, ..Self::default() }.without_its_word()
     }
 
-    /// What is known of it whatever the program counted itself.
+    /// What is known of the program without its own counters.
     pub(super) fn without_its_word(self) -> Self {
         let seen = Self { counters: ProgramCounters::default(), pending: 0, ..self };
         let committed = seen.accounted();
@@ -41,8 +41,8 @@ impl Totals {
         Self { counters, ..seen }
     }
 
-    /// Of a program that has ended: without attempts whose loss was still to be counted, in two steps, when their writers were
-    /// killed. They found no place, so that they count as never begun, as others do that a kill interrupts.
+    /// For a program that has ended: removes attempts whose writers were killed between the two steps of counting a loss. These
+    /// attempts got no place in a ring, so they count as never begun, like other attempts that a kill interrupts.
     pub(super) fn without_broken_off(self) -> Self {
         let told = self.counters.committed.wrapping_add(self.counters.lost());
         let broken_off = self.counters.attempted.wrapping_sub(told);
@@ -52,12 +52,12 @@ impl Totals {
         Self { counters: ProgramCounters { attempted: told, ..self.counters }, ..self }
     }
 
-    /// Whether nothing in it contradicts the rest: the program's memory may have been spoilt, by itself or by a fault.
+    /// Whether no figures contradict each other. If they do, the program or a fault has spoilt its memory.
     pub(super) fn is_sound(&self) -> bool {
         self.counters.add_up() && self.balances()
     }
 
-    /// The same of a program that may record meanwhile, so that not all figures are of the same moment.
+    /// Like [`is_sound`](Self::is_sound), for a program that may be recording, so that not all figures are of the same moment.
     pub(super) fn is_nearly_sound(&self) -> bool {
         let is_near = |a: u64, b: u64| a.wrapping_sub(b).cast_signed().unsigned_abs() <= MOST_BROKEN_OFF;
         let told = self.counters.committed.wrapping_add(self.counters.lost());
@@ -65,15 +65,15 @@ impl Totals {
             && is_near(self.counters.committed, self.accounted().wrapping_add(self.pending))
     }
 
-    /// Whether committed = drained + pending + torn + overwritten + released; with what an earlier daemon had drained,
-    /// settled or not.
+    /// Whether committed = drained + pending + torn + overwritten + released, where drained includes what an earlier daemon had
+    /// drained, settled or not; and drained = valid + invalid.
     pub fn balances(&self) -> bool {
         self.counters.committed == self.accounted().wrapping_add(self.pending)
             && self.drain.drained == self.drain.valid + self.drain.invalid
     }
 
-    /// Adds it to the sums of programs that have ended. What was left in the rings for ever counts as torn. What contradicts
-    /// itself must come without the program's word: the sums of all others would be wrong from then on.
+    /// Adds the figures to the sums of programs that have ended. Records left in the rings for ever count as torn. Figures that
+    /// contradict each other must come [without the program's own](Self::without_its_word), or they would spoil the sums for good.
     pub(super) fn fold_into(&self, departed: &mut DepartedTotals) {
         let torn = self.drain.torn.wrapping_add(self.pending);
         let whole = Self { pending: 0, drain: DrainFigures { torn, ..self.drain }, ..*self };
@@ -94,7 +94,7 @@ impl Totals {
         drained.wrapping_add(self.drain.torn).wrapping_add(left)
     }
 
-    /// The other way round; nothing is pending of a program that has ended.
+    /// Totals from the sums of ended programs, of which nothing is pending.
     pub(super) fn of_departed(departed: &DepartedTotals) -> Self {
         let mut totals = Self::default();
         totals.figures().into_iter().zip(departed.0).for_each(|(figure, departed)| *figure = departed);
@@ -105,7 +105,7 @@ impl Totals {
         self.figures().map(|figure| *figure)
     }
 
-    /// Those that are kept of programs that have ended, in the order in which checkpoints have them.
+    /// The figures that are kept of ended programs, in the order of checkpoints.
     fn figures(&mut self) -> [&mut u64; DEPARTED_FIGURES] {
         let Self { counters: c, drained_before, unsettled, pending: _, released, drain: d } = self;
         [
@@ -130,7 +130,7 @@ impl Totals {
     }
 }
 
-/// Programs may claim any figures, so their sums may wrap.
+/// Adds with wrapping, because programs may claim any figures.
 fn add_words(sums: &mut DepartedTotals, figures: [u64; DEPARTED_FIGURES]) {
     for (sum, figure) in sums.0.iter_mut().zip(figures) {
         *sum = sum.wrapping_add(figure);

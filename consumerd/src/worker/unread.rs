@@ -1,9 +1,9 @@
-//! What a sink has yet to read of what is staged: after a restart all that an earlier worker left, and what comes until
-//! that is read.
+//! The staged frames that a sink has yet to read: after a restart, all that an earlier worker left, and all that comes until those
+//! are read.
 //!
-//! A new worker first counts what is staged, so that its ledger goes on where the last one's ended; then each sink has it read
-//! for itself, frame by frame in their order, as its queue has room that nobody else needs. What is not read yet is in flight
-//! like all that waits in queues, and takes no memory but that of staging.
+//! A new worker first counts what is staged, so that its ledger continues where the last one's ended. Then each sink reads the
+//! frames by itself, in their order, as its queue has spare room. What is not read yet is in flight, like all that waits in queues,
+//! and takes no memory except that of staging.
 
 use blkin_ringbuf::RingTime;
 
@@ -12,9 +12,9 @@ use crate::hash::Map;
 /// The frames that one sink has yet to read.
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// Number of the first of them.
+    /// Number of the next frame to read.
     pub(super) next: u64,
-    /// Of each program's rings, which are converted from where this sink stands.
+    /// The last time of each program's rings, as far as this sink has read them.
     times: Map<(u64, u32), RingTime>,
 }
 
@@ -23,7 +23,7 @@ impl Unread {
         Self { next, times: Map::default() }
     }
 
-    /// So that a ring's times stay in order.
+    /// The last time of a ring, so that its times stay in order.
     pub(super) fn time_of(&mut self, program: u64, slot: u32) -> &mut RingTime {
         self.times.entry((program, slot)).or_default()
     }

@@ -1,13 +1,13 @@
-//! Sleeping until a program has filled three eighths of a ring.
+//! Lets programs wake the worker when they have filled three eighths of a ring.
 //!
-//! One thread waits for the words of up to 127 programs ([`blkin_ringbuf::wake`]) and tells the worker by an eventfd.
-//! It keeps waiting while the worker is awake: then the words are 0, and no program wakes it. They stay 1 from look to look
-//! while rings fill so slowly that the pauses between are long ([`super::pace`]), but only until the first program woke:
-//! the thread clears them itself, for the worker may be busy with a look for long, and a program whose ring is full would
-//! call until it rises. So an idle worker that looks at the rings now and then, or a busy one that pauses shortly, costs no
-//! switch to that thread; only a program that came, went or woke does. Of more programs, those that gave something last are
-//! waited for; for the others, as on a kernel without the call, there is the pause alone, which then is short while there
-//! is something.
+//! One thread waits on a word in the control page of each of up to 127 programs ([`blkin_ringbuf::wake`]), and tells the worker
+//! through an eventfd. A word says whether the worker sleeps. The thread keeps waiting while the worker is awake: then the words
+//! are 0, and no program wakes it. While rings fill so slowly that the pauses are long ([`super::pace`]), the words stay 1 from
+//! look to look. After the first program's wake the thread itself clears all words: the worker may be busy for long, and a program
+//! whose ring is full would call until the worker rises. So an idle worker that looks at the rings now and then, or a busy worker
+//! with short pauses, never switches to that thread; only a program that comes, goes or wakes the worker does. If there are more
+//! programs, the thread waits for the most recently active ones. The others, and all programs on a kernel without the call, are
+//! only polled, and then the pause is short while there is something.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,12 +32,12 @@ pub(super) struct Waker {
     thread: Option<Arc<Thread>>,
     event: AsyncFd<OwnedFd>,
     activity: Activity,
-    /// The programs that are watched are those after this many changes.
+    /// The value of [`Settings::changes`] for which the watched programs were chosen.
     changes: Option<u64>,
     wakes: Wakes,
 }
 
-/// What the thread shares with it.
+/// What the thread shares with the worker.
 struct Thread {
     waiter: Waiter,
     watched: Mutex<Watched>,
@@ -48,9 +48,9 @@ struct Thread {
 #[derive(Default)]
 struct Watched {
     pages: Vec<ControlPage>,
-    /// The thread waits for them, or is about to.
+    /// The thread waits for these pages' programs, or is about to.
     is_watched: bool,
-    /// They say that the worker sleeps.
+    /// The pages say that the worker sleeps.
     is_asleep: bool,
     /// The worker was told of a program that woke it, and has not risen since.
     has_told: bool,
@@ -59,10 +59,10 @@ struct Watched {
 }
 
 impl Waker {
-    /// Starts the thread, where the kernel has what it needs. It beats when it has something to do, and rests in between.
+    /// Starts the thread, if the kernel supports it. The thread beats when it has something to do, and rests in between.
     ///
     /// # Errors
-    /// When the thread cannot be started or no descriptor is left.
+    /// When the thread cannot be started, or no file descriptor is left.
     pub(super) fn start(heartbeat: Heartbeat) -> io::Result<Self> {
         let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wakes = Wakes::default();
@@ -82,7 +82,7 @@ impl Waker {
         Ok(Self { thread, event, activity: Activity::default(), changes: None, wakes })
     }
 
-    /// Whether each of so many programs can wake the worker.
+    /// Whether all programs can wake the worker if there are so many.
     pub(super) fn is_woken_by_all(&self, programs: usize) -> bool {
         let thread = self.thread.as_ref().filter(|_| programs <= MAX_PROGRAMS);
         thread.is_some_and(|thread| !thread.watched().has_failed)
@@ -93,8 +93,8 @@ impl Waker {
         self.wakes.clone()
     }
 
-    /// Asks programs to wake the worker. Says whether they had not been asked before: what they wrote until then wakes
-    /// nobody, so that the rings want one more look. `drained` says how much each program has given so far.
+    /// Asks programs to wake the worker. Returns whether they had not been asked before: what they wrote until now wakes nobody,
+    /// so the rings need one more look. `drained` returns how many records of each program were drained so far.
     pub(super) fn sleep(&mut self, settings: &Settings, drained: impl FnOnce() -> Vec<(u64, u64)>) -> bool {
         let Some(thread) = &self.thread else { return false };
         let changes = Some(settings.changes());
@@ -116,24 +116,24 @@ impl Waker {
         !was_asked
     }
 
-    /// Asks them no longer, and forgets who has woken it meanwhile: what that program had is read or will be, and read
-    /// later the wake would be one for nothing.
+    /// Stops asking programs, and discards a wake that has come meanwhile: the worker reads that program's records anyway, and
+    /// would later take the wake for one in vain.
     pub(super) fn rise(&mut self) {
         let Some(thread) = &self.thread else { return };
         let mut watched = thread.watched();
         if watched.is_asleep {
             watched.say_asleep(false);
         }
-        // From here on the thread leaves the worker alone.
+        // From here on the thread does not signal the worker any more.
         if std::mem::replace(&mut watched.has_told, false) {
             let _ = rustix::io::read(self.event.get_ref(), &mut [0; 8]);
         }
     }
 
-    /// Comes back when a program has woken the worker.
+    /// Returns when a program has woken the worker.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system.
     pub(super) async fn woken(&self) -> io::Result<()> {
         told(&self.event).await
     }
@@ -145,14 +145,14 @@ impl Watched {
         self.pages.iter().for_each(|page| page.set_sleeping(is_asleep));
     }
 
-    /// Leaves programs out that have changed their word, lest they keep all others from waking the worker.
+    /// Leaves out programs that have changed their word themselves, so that they do not keep all others from waking the worker.
     fn leave_out_unruly(&mut self) {
         let before = self.pages.len();
         if self.is_asleep {
             self.pages.retain(ControlPage::is_sleeping);
         }
-        // None to blame: the worker rose before the thread had begun to wait, or a program set its word right again. After
-        // its next look the worker asks anew, if it sleeps then or still does.
+        // If there are none, the worker rose before the thread had begun to wait, or a program has restored its word. After its
+        // next look the worker asks all programs again, if it sleeps then.
         self.is_watched = self.pages.len() < before;
     }
 }
@@ -198,7 +198,7 @@ impl Thread {
     fn wake(&self) {
         let mut watched = self.watched();
         watched.is_watched = false;
-        // It may have risen by itself meanwhile.
+        // The worker may have risen by itself meanwhile.
         if watched.is_asleep {
             watched.say_asleep(false);
             watched.has_told = true;
@@ -209,10 +209,10 @@ impl Thread {
     }
 }
 
-/// Which programs gave something last.
+/// Which programs were active most recently.
 #[derive(Debug, Default)]
 struct Activity {
-    /// For each program how much it had given, and when that was last more than before.
+    /// For each program, how many records were drained, and at which look that number last grew.
     last: HashMap<u64, (u64, u64)>,
     now: u64,
 }
@@ -259,7 +259,7 @@ mod tests {
         ControlPage::open(&memfd).unwrap()
     }
 
-    /// Otherwise the worker would believe that it had been woken for nothing, and ask nobody for a quarter of a second.
+    /// Otherwise the worker would believe that it had been woken in vain, and ask no program for a quarter of a second.
     #[tokio::test]
     async fn a_wake_that_the_worker_did_not_need_is_not_heard_later() {
         let mut waker = Waker::start(Health::new().worker("wake")).unwrap();
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(waker.wakes().load(Relaxed), 2);
     }
 
-    /// A worker that is busy with a look for long would be called by each of them, over and over.
+    /// Otherwise all programs would call a worker that is busy with a long look, again and again.
     #[tokio::test]
     async fn once_a_program_has_woken_the_worker_none_is_asked_to() {
         let waker = Waker::start(Health::new().worker("wake")).unwrap();
@@ -307,8 +307,8 @@ mod tests {
         assert_eq!((watched.pages.len(), watched.is_watched), (2, false));
     }
 
-    /// The thread found a word that was not set, and none by the time when it looked whose: the worker had risen and fallen
-    /// asleep again, or a program plays with its word.
+    /// The thread found a word that was not set, but could not tell whose a moment later: the worker had risen and fallen asleep
+    /// again, or a program plays with its word.
     #[tokio::test]
     async fn a_worker_that_sleeps_unwatched_is_waited_for_after_its_next_look() {
         let mut waker = Waker::start(Health::new().worker("wake")).unwrap();

@@ -242,7 +242,7 @@ impl Engine {
                 ended.push(*number);
             }
         }
-        // Only if some have ended just now: many spans may wait for room, and this goes over them.
+        // Only for programs that have ended just now: earlier ones may have many spans that wait for room.
         if !ended.is_empty() {
             self.join.programs_ended(|number| ended.binary_search(&number).is_ok());
         }

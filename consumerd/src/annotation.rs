@@ -1,4 +1,4 @@
-//! One annotation, resolved: names and times are what people understand.
+//! A resolved annotation: texts instead of ids, real times instead of raw clock values.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -26,13 +26,13 @@ pub struct Origin {
     pub program: u64,
     /// Hash of the segment's identity, the same for every consumer of this boot.
     pub source: i64,
-    /// Ring and grain, as [`thrift::position`] has them.
+    /// Ring and grain, encoded by [`thrift::position`].
     pub position: i64,
     /// Staged frame that holds it.
     pub frame: u64,
 }
 
-/// What Zipkin takes an event for.
+/// The meaning of an event to Zipkin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// "cs"
@@ -96,7 +96,7 @@ impl Labels {
     }
 }
 
-/// The endpoint as Zipkin has it; none if it says nothing.
+/// The endpoint in Zipkin's form; `None` if all of its fields are empty.
 fn host(endpoint: &Endpoint) -> Option<thrift::Endpoint> {
     let (ipv4, ipv6) = match endpoint.ip.parse() {
         Ok(IpAddr::V4(v4)) => (u32::from(v4).cast_signed(), None),

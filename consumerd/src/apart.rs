@@ -1,27 +1,27 @@
-//! A runtime for a thread of its own, made beside another runtime.
+//! A Tokio runtime for a separate thread, created on a thread that already runs another runtime.
 
 use std::future::Future;
 use std::io;
 
 use tokio::runtime::{Builder, EnterGuard, Runtime};
 
-/// Such a runtime. Where no thread can be started for it, it is let go within the other one, which Tokio takes for a defect if
-/// it has to wait for it.
+/// The runtime. If its thread cannot be started, it is dropped within the other runtime, where Tokio panics if a drop has to wait;
+/// so this one is shut down in the background.
 #[derive(Debug)]
 pub(crate) struct Apart(Option<Runtime>);
 
 impl Apart {
-    /// As the builder says.
+    /// Builds the runtime.
     pub(crate) fn build(builder: &mut Builder) -> io::Result<Apart> {
         Ok(Apart(Some(builder.enable_all().build()?)))
     }
 
-    /// What is made meanwhile belongs to it.
+    /// Makes it the current runtime while the guard lives, so that sockets created meanwhile belong to it.
     pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
         self.0.as_ref().map(Runtime::enter)
     }
 
-    /// Has this thread drive it until the work has ended.
+    /// Runs it on this thread until `work` has ended.
     pub(crate) fn drive<T>(self, work: impl Future<Output = T>) -> Option<T> {
         self.0.as_ref().map(|runtime| runtime.block_on(work))
     }

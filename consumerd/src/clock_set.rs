@@ -1,8 +1,8 @@
-//! Hearing at once that somebody set the clock.
+//! Notices at once that somebody set the clock.
 //!
-//! Records are given the offset of CLOCK_REALTIME that the look before them saw, and an idle worker looks a few times a
-//! second: a burst right after a step would get times of before. So a timer waits that never expires, and that the kernel
-//! cancels when the clock is set (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`).
+//! Records get the offset of CLOCK_REALTIME that the worker measured last, and an idle worker measures it only a few times a
+//! second: a burst right after a step would get times from before the step. So the worker waits on a timer that never expires,
+//! and that the kernel cancels when the clock is set (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,17 +18,17 @@ use crate::link::{told, watch};
 /// In the year 2242.
 const NEVER: Timespec = Timespec { tv_sec: 1 << 33, tv_nsec: 0 };
 
-/// Whoever waits for the clock to be set.
+/// Waits for the clock to be set.
 #[derive(Debug)]
 pub struct ClockSet(Option<AsyncFd<OwnedFd>>);
 
 impl ClockSet {
-    /// Notices what happens from now on; nothing, where the system has no such timer.
+    /// Notices every clock step from now on; none, where the system has no such timer.
     pub fn watch() -> Self {
         let timer = Self::timer();
         if let Err(e) = &timer {
             tracing::info!(
-                "failed to watch for clock steps; they are noticed only when rings are drained: {e}"
+                "failed to watch for clock steps; each is noticed only at the next look at the rings: {e}"
             );
         }
         Self(timer.ok())
@@ -42,10 +42,10 @@ impl ClockSet {
         watch(timer)
     }
 
-    /// Comes back when the clock has been set since this came back last.
+    /// Returns when the clock has been set since the last return.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system.
     pub async fn happened(&self) -> io::Result<()> {
         let Some(timer) = &self.0 else { return std::future::pending().await };
         match told(timer).await {
@@ -70,7 +70,7 @@ mod tests {
         let clock_set = ClockSet::watch();
         assert!(timeout(Duration::from_millis(20), clock_set.happened()).await.is_err());
         for _ in 0..2 {
-            // To what it shows, which is a step by as long as this takes.
+            // Sets the clock to what it shows, which is a step by as long as this takes.
             if let Err(e) = clock_settime(ClockId::Realtime, clock_gettime(ClockId::Realtime)) {
                 assert_eq!(e, Errno::PERM);
                 let _ = writeln!(io::stderr(), "not shown: this needs CAP_SYS_TIME");

@@ -33,7 +33,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Folds each word in by one multiplication to 128 bits, of which both halves count.
+/// Folds in each word by one multiplication to 128 bits, and mixes both halves of the product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Folded {
     state: u64,

@@ -1,11 +1,12 @@
-//! What holder and worker say to each other: SEQPACKET messages, descriptors beside them.
+//! Messages between holder and worker: SEQPACKET messages with descriptors.
 //!
-//! Holder to worker: `Hello` (settings, and whether what is held is kept over a restart; staging memory, HTTP listener,
-//! control socket and file of rules), then `Attach` for
-//! every program that is held (segment and control page), then `Complete`; later a further `Attach` for each new program,
-//! and all the time a `Beat` now and then, for `/healthz`: while the holder is stuck no program is taken in. The end of the
-//! stream asks the worker to ship what it has and to end. Worker to holder: `Ready` once it has rebuilt its state,
-//! `Release` when a program's descriptors are no longer needed; its own heartbeat is in the staging memory.
+//! Holder to worker: `Hello` (the settings, and whether what is held is kept over a restart; with the descriptors of staging
+//! memory, HTTP listener, control socket and rules file), then `Attach` for every held program (with its segment and control
+//! page), then `Complete`; later a further `Attach` for each new program. A `Beat` comes regularly, for `/healthz`, because no
+//! program is admitted while the holder is stuck. The end of the stream asks the worker to ship what it has and to end.
+//!
+//! Worker to holder: `Ready` once it has rebuilt its state, and `Release` when a program's descriptors are no longer needed. The
+//! worker's heartbeat is in the staging memory.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -25,13 +26,13 @@ pub use message::{COMM_BYTES, Message, NAMELESS, Program, shown_name};
 
 /// Longest message.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
-/// Most descriptors beside one message.
+/// Most descriptors with one message.
 const MAX_FDS: usize = 4;
 
-/// Sends one message and the descriptors beside it, whole or not at all.
+/// Sends one message with its descriptors, whole or not at all.
 ///
 /// # Errors
-/// `WouldBlock` when the other side does not read; whatever else the system says.
+/// `WouldBlock` when the other side does not read; any other error of the system.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -51,7 +52,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     }
 }
 
-/// Waits for a descriptor within the runtime.
+/// Registers a descriptor with the runtime, to wait until it is readable.
 ///
 /// # Errors
 /// When the runtime cannot watch it.
@@ -62,10 +63,10 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-/// Comes back when a timer or an eventfd that is [watched](watch) has something to tell, and takes it.
+/// Returns when a [watched](watch) timer has expired or a watched eventfd was written, and resets it.
 ///
 /// # Errors
-/// Whatever the system says; of a timer that is cancelled with the clock, `ECANCELED`.
+/// Any error of the system; `ECANCELED` for a timer that was cancelled because the clock was set.
 pub async fn told(fd: &AsyncFd<OwnedFd>) -> io::Result<()> {
     loop {
         let mut guard = fd.readable().await?;
@@ -78,21 +79,21 @@ pub async fn told(fd: &AsyncFd<OwnedFd>) -> io::Result<()> {
     }
 }
 
-/// One message as it came.
+/// A received message.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// Its bytes; none at the end of the stream.
+    /// Its bytes; empty at the end of the stream.
     pub bytes: Vec<u8>,
-    /// Descriptors beside it.
+    /// Its descriptors.
     pub fds: Vec<OwnedFd>,
-    /// It was longer, or had more descriptors, than a message may.
+    /// It was longer, or had more descriptors, than there was room for.
     pub cut: bool,
 }
 
 /// Receives one message of at most `max_bytes`.
 ///
 /// # Errors
-/// `WouldBlock` when the socket does not block and nothing is there; whatever else the system says.
+/// `WouldBlock` when the socket is non-blocking and nothing is there; any other error of the system.
 pub fn receive(socket: impl AsFd, max_bytes: usize) -> io::Result<Received> {
     let mut bytes = vec![0; max_bytes];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];

@@ -1,33 +1,33 @@
-//! What /proc says of a process.
+//! Reads what /proc says of a process.
 //!
-//! A process has any bytes for a name, and maps files with any in theirs: the kernel keeps 15 of a name, which may end within
-//! a character. So nothing here is text as a whole.
+//! The name of a process can be any bytes, and so can the names of files that it maps. The kernel keeps 15 bytes of a process's
+//! name, which may end within a character. So the files in /proc are not read as UTF-8 text.
 
-/// How a list of mappings shows one of a file.
+/// The file mapping to look for in a list of mappings.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Its device, as `08:01`.
+    /// Device of the file, as `08:01`.
     pub device: &'a str,
-    /// Its name.
+    /// Name of the file.
     pub name: &'a str,
-    /// The access to it, as `rw-s`.
+    /// Access of the mapping, as `rw-s`.
     pub access: &'a str,
 }
 
 /// A mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// Its addresses, as the names in `map_files` have them.
+    /// Its addresses, written like the names in `map_files`.
     pub range: String,
-    /// The file, on its device.
+    /// Inode of the file.
     pub inode: u64,
 }
 
-/// In `maps`, the first mapping of each such file, by inode.
+/// The first mapping in `maps` of each wanted file, in the order of inodes.
 pub fn mapped(maps: &[u8], wanted: Wanted<'_>) -> Vec<Mapped> {
     let lines = maps.split(|byte| *byte == b'\n').filter(|line| line.ends_with(wanted.name.as_bytes()));
     let mut found: Vec<Mapped> = lines.filter_map(|line| mapping(line, wanted)).collect();
-    // As many as the program likes: in order, of which the first of each stays.
+    // The program decides how many there are, so this sorts them (stably), and keeps the first of each inode.
     found.sort_by_key(|mapped| mapped.inode);
     found.dedup_by_key(|mapped| mapped.inode);
     found
@@ -42,17 +42,18 @@ fn mapping(line: &[u8], wanted: Wanted<'_>) -> Option<Mapped> {
     is_wanted.then(|| Some(Mapped { range: range.to_owned(), inode: inode.parse().ok()? })).flatten()
 }
 
-/// The effective user in `status`, which has the name in its first line, where it breaks none: real, effective and others.
+/// The effective user in `status`: the second id of the `Uid:` line. The process's name, in the first line, cannot contain a raw
+/// line feed.
 pub fn effective_user(status: &[u8]) -> Option<u32> {
     let ids = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
     words(ids).nth(1)?.parse().ok()
 }
 
-/// When the process of a `stat` started, in the kernel's ticks since boot; `None` if it is dead. One whose first thread alone has
-/// ended goes on.
+/// When the process of a `stat` file started, in the kernel's ticks since boot; `None` if it is dead. A process of which only the
+/// first thread has ended still runs.
 pub fn started(stat: &[u8]) -> Option<u64> {
-    // The name, in parentheses, may hold anything; behind it the first field is the first thread's state, the 18th the number
-    // of threads, that one included, and the 20th the start.
+    // The name, in parentheses, may contain anything. Of the fields behind it, the first is the first thread's state, the 18th the
+    // number of threads including that one, and the 20th the start time.
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let mut fields = words(&stat[behind..]);
     let state = fields.next()?;
@@ -61,7 +62,7 @@ pub fn started(stat: &[u8]) -> Option<u64> {
     (threads > 1 || !state.starts_with(['Z', 'X'])).then_some(start)
 }
 
-/// The words of a line, up to one that is no text.
+/// The words of a line, up to the first that is not UTF-8.
 fn words(line: &[u8]) -> impl Iterator<Item = &str> {
     let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     words.map_while(|word| str::from_utf8(word).ok())

@@ -1,6 +1,6 @@
 //! A pause that costs one wake-up.
 //!
-//! The runtime's own timers stand in a wheel of several levels: a pause of 100 ms wakes the thread twice, which doubles
+//! The runtime's own timers are kept in a wheel of several levels: a pause of 100 ms wakes the thread twice, which doubles
 //! what an idle daemon costs.
 
 use std::io;
@@ -28,10 +28,10 @@ impl Timer {
         Ok(Self(watch(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
     }
 
-    /// Comes back after `pause`. Dropped before, it leaves nothing behind: the next one sets the timer anew.
+    /// Returns after `pause`. It may be dropped before: the next call sets the timer anew.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system.
     pub async fn sleep(&self, pause: Duration) -> io::Result<()> {
         // A timer set to 0 would never run.
         let it_value = Timespec::try_from(pause.max(Duration::from_nanos(1))).map_err(io::Error::other)?;

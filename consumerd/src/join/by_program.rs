@@ -1,4 +1,4 @@
-//! Which spans a program annotates: with its end they may be closed.
+//! The open spans that each program annotates, which may be closed when the program ends.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) struct ByProgram {
 }
 
 impl ByProgram {
-    /// How many are listed, those of every program.
+    /// Number of entries, over all programs.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -21,7 +21,7 @@ impl ByProgram {
         self.len += 1;
     }
 
-    /// Keeps only these of the programs that are meant, and all of others, which are not looked at.
+    /// Removes the entries of the programs in question for which `is_kept` is false. Other programs' entries are not visited.
     pub(super) fn retain(
         &mut self,
         is_meant: impl Fn(u64) -> bool,

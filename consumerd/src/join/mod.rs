@@ -1,11 +1,11 @@
 //! Joining annotations of one (trace, span) into spans, and deciding when a span leaves.
 //!
-//! Each program that annotates a span is a *part* of it, closed as [`part`] says. A span leaves
-//! 1. complete, when every part is closed and every ring of those programs has been drained past the closing;
+//! Each program that annotates a span has a *part* in it; [`part`] says when a part is closed. A span leaves
+//! 1. complete, when every part is closed and every ring of those programs has been drained past the closing annotations;
 //! 2. quiet, when nothing was added to it for some time;
 //! 3. split, oldest first, under memory pressure.
 //!
-//! What comes after that leaves as a further piece of the same span.
+//! Annotations that come after a span left form a further piece of the same span.
 
 mod by_program;
 mod part;
@@ -32,19 +32,19 @@ use table::{Open, Table, Ticket};
 pub struct Rules {
     /// Annotations that close a part which is neither a client's nor a server's.
     pub close_events: Vec<String>,
-    /// Pause after which a span leaves as it is.
+    /// Time without a new annotation after which a span leaves as it is.
     pub quiet: Duration,
     /// Most open spans.
     pub max_spans: usize,
     /// Most bytes in open spans.
     pub max_bytes: usize,
-    /// A span with more leaves as it is.
+    /// A span with more bytes than this leaves as it is.
     pub max_span_bytes: usize,
 }
 
-/// How many spans that left are remembered at least, so that what comes late is known as late.
+/// At least how many spans that left are remembered, so that further pieces are recognised as late.
 const REMEMBERED_SPANS: usize = 1 << 15;
-/// Memory of an open span apart from its annotations.
+/// Memory that an open span takes apart from its annotations.
 const SPAN_COST_BYTES: usize = 256;
 
 /// The open spans.
@@ -53,19 +53,19 @@ pub struct Join {
     rules: Rules,
     open: Table,
     bytes: usize,
-    /// Oldest first, and so by their first frames; entries of spans that left are skipped.
+    /// Open spans, oldest first, and so in the order of their first frames; entries of spans that left are skipped.
     by_age: VecDeque<Ticket>,
-    /// By the time of the look, one entry for each open span; those of spans that left are skipped.
+    /// Open spans by the time at which each is to be checked for quiet; entries of spans that left are skipped.
     quiet: VecDeque<(Ticket, Duration)>,
-    /// Closed, and to be looked at in their order; those of spans that left are skipped.
+    /// Closed spans, to be checked in this order; entries of spans that left are skipped.
     closed: VecDeque<Ticket>,
-    /// Those that hold too much.
+    /// Spans that hold too many bytes.
     large: Vec<Ticket>,
-    /// Closed before, by program and sweep that they wait for: looked at again when that is past, not in each round.
+    /// Closed spans by the program and the sweep for which they wait: checked again once that sweep is over, not in each round.
     waiting: BTreeMap<(u64, u64), Vec<Ticket>>,
-    /// Of all open spans.
+    /// How many parts all open spans have.
     parts: usize,
-    /// By the programs that annotated them; those of spans that left are skipped.
+    /// Open spans by the programs that annotated them; entries of spans that left are skipped.
     by_program: ByProgram,
     recent: Recent,
     spare: Spare,
@@ -90,29 +90,29 @@ impl Join {
         }
     }
 
-    /// Open spans.
+    /// How many spans are open.
     pub fn open_spans(&self) -> usize {
         self.open.len()
     }
 
-    /// Bytes in them.
+    /// Bytes in open spans.
     pub fn open_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many places of spans were looked at.
+    /// How often a span was looked up.
     #[cfg(test)]
     pub fn looks(&self) -> usize {
         self.open.looks
     }
 
-    /// Whether half of what may be open is.
+    /// Whether more than half as many spans or bytes are open as may be.
     pub fn is_half_full(&self) -> bool {
         self.open.len() > self.rules.max_spans / 2 || self.bytes > self.rules.max_bytes / 2
     }
 
-    /// Adds one annotation, of a frame no older than the last one's; `sweep` over its program's rings is the first that begins
-    /// after its place was reserved.
+    /// Adds one annotation, from a frame no older than the last one's. `sweep` is the first sweep over its program's rings that
+    /// begins after the annotation's place was reserved.
     #[inline]
     pub fn add(&mut self, annotation: &Annotation<'_>, sweep: u64, now: Duration) {
         let key = (annotation.trace_id, annotation.span_id);
@@ -153,9 +153,9 @@ impl Join {
         }
     }
 
-    /// Moves out what is complete, quiet or too much. `is_past(program, sweep)` says whether that sweep
-    /// over the program's rings is over. Of what is complete or quiet no more leaves than there is `room` for, in bytes, while
-    /// less than half of what may be open is: all spans of a program that ends are, at once.
+    /// Moves out the spans that are complete, quiet, or beyond a limit. `is_past(program, sweep)` says whether that sweep over the
+    /// program's rings is over. While less than half as much is open as may be, complete and quiet spans leave only as far as there
+    /// is `room`, in bytes: when a program ends, all of its spans become complete at once.
     pub fn leave(
         &mut self,
         now: Duration,
@@ -176,7 +176,7 @@ impl Join {
         self.forget_those_that_left();
     }
 
-    /// Keeps the lists about as long as there are open spans, whatever left them by another way than their front.
+    /// Removes spans that left from the lists, if a list has become much longer than there are open spans.
     fn forget_those_that_left(&mut self) {
         let (open, most) = (&self.open, 2 * self.open.len() + 1024);
         if self.by_age.len() > most {
@@ -194,12 +194,12 @@ impl Join {
         self.open.shrink();
     }
 
-    /// Whether spans are to wait for room: of the bytes that are open these stay.
+    /// Whether spans are to wait for room, because no more than `least` bytes are open.
     fn keeps(&self, least: usize) -> bool {
         self.bytes <= least && !self.is_half_full()
     }
 
-    /// Whether spans are closed that have not left, for want of room.
+    /// Whether closed spans wait for room to leave.
     pub fn waits_for_room(&self) -> bool {
         !self.closed.is_empty()
     }
@@ -248,8 +248,9 @@ impl Join {
         }
     }
 
-    /// Programs have ended and are drained: nothing more can come from them, but what an earlier worker had staged. Goes over
-    /// the spans of these programs alone: thousands may end one after the other while others have a million spans open.
+    /// Closes the parts of programs that have ended and are drained: nothing more can come from them, except what an earlier worker
+    /// had staged. Only the spans of these programs are visited, because thousands of programs may end one after the other while
+    /// others have a million spans open.
     pub fn programs_ended(&mut self, has_ended: impl Fn(u64) -> bool) {
         let (spans, closed) = (&mut self.open, &mut self.closed);
         self.by_program.retain(has_ended, |program, ticket| {
@@ -263,8 +264,8 @@ impl Join {
         });
     }
 
-    /// Moves out every span that holds an annotation of a frame up to `frame`: staging needs the room. While it is full this
-    /// comes with each round, so that spans of later frames are not looked at.
+    /// Moves out every span with an annotation of a frame up to `frame`, because staging needs the room. While staging is full this
+    /// is called in each round, so spans of later frames are not visited.
     pub fn split_up_to_frame(&mut self, frame: u64, out: &mut Vec<SpanPiece>) {
         while let Some(&ticket) = self.by_age.front() {
             if self.open.get(ticket).is_some_and(|open| open.piece.first_frame() > frame) {
@@ -275,7 +276,7 @@ impl Join {
         }
     }
 
-    /// Moves every open span out: the daemon ends.
+    /// Moves out every open span, because the daemon ends.
     pub fn leave_all(&mut self, out: &mut Vec<SpanPiece>) {
         while let Some(ticket) = self.by_age.pop_front() {
             self.take(ticket, Reason::Ending, out);
@@ -294,7 +295,7 @@ impl Join {
         }
     }
 
-    /// Takes back the memory of a piece that was shipped.
+    /// Takes back the memory of a piece that was handed over.
     pub fn recycle(&mut self, piece: SpanPiece) {
         self.spare.put(piece);
     }

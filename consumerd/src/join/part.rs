@@ -1,6 +1,6 @@
-//! What one program adds to a span, and when that is closed.
+//! One program's part in a span, and when it is closed.
 //!
-//! "cr" closes the client's side, "ss" the server's. A part that is neither is closed by an annotation of the
+//! "cr" closes the client's side, "ss" the server's. A part with neither side is closed by an annotation of the
 //! configurable list, or by the end of its program.
 
 use crate::annotation::{Annotation, Content, Role};
@@ -30,12 +30,12 @@ impl Part {
         self.program
     }
 
-    /// The last of the sweeps for which closing annotations wait.
+    /// The latest sweep for which the closing annotations have to wait.
     pub(super) fn closed_in_sweep(&self) -> u64 {
         self.closed_in_sweep
     }
 
-    /// Says whether that closes anything.
+    /// Notes an annotation, and returns whether it closes anything.
     #[inline]
     pub(super) fn note(&mut self, annotation: &Annotation<'_>, close_events: &[String], sweep: u64) -> bool {
         if !matches!(annotation.content, Content::Event(_)) {
@@ -53,7 +53,7 @@ impl Part {
             }
         };
         if closes {
-            // What is read later may wait for an earlier one: it lay in its ring before.
+            // An annotation that is read later may wait for an earlier sweep, because it was in its ring before.
             self.closed_in_sweep = self.closed_in_sweep.max(sweep);
         }
         closes

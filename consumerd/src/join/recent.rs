@@ -1,5 +1,5 @@
-//! The last spans that left, in bounded memory: as marks in a table of sets, each of them one line of the processor's
-//! cache, which forget their oldest. Two spans of the same mark are taken for one: of all pairs of spans one in 2^64.
+//! The last spans that left, in bounded memory: their hashes ("marks") in a table of sets. Each set is one cache line, and drops
+//! its oldest mark when it is full. Two spans with the same mark count as one, which happens to one in 2^64 pairs of spans.
 
 use std::hash::BuildHasher;
 
@@ -17,19 +17,19 @@ struct Set([u64; WAYS]);
 #[derive(Debug)]
 pub(super) struct Recent {
     keys: Keyed,
-    /// A power of two of them; none before the first span left.
+    /// Their number is a power of two; empty before the first span left.
     sets: Vec<Set>,
     most: usize,
 }
 
 impl Recent {
-    /// Knows about the last `most` spans and more: there is room for four times as many, so that hardly any set is short of
-    /// it.
+    /// Remembers about the last `most` spans, or more: there is room for four times as many, so that hardly any set is short of
+    /// room.
     pub(super) fn new(most: usize) -> Self {
         Self { keys: Keyed::default(), sets: Vec::new(), most }
     }
 
-    /// A span leaves. Says whether a piece of it left before.
+    /// Notes that a span leaves, and returns whether a piece of it left before.
     pub(super) fn insert(&mut self, key: (u64, u64)) -> bool {
         if self.sets.is_empty() {
             self.sets = vec![Set([NONE; WAYS]); (4 * self.most / WAYS).next_power_of_two()];
@@ -44,7 +44,7 @@ impl Recent {
         is_known
     }
 
-    /// Its set and its mark.
+    /// The set and the mark of a span.
     fn place(&self, key: (u64, u64)) -> (usize, u64) {
         let mark = self.keys.hash_one(key).max(NONE + 1);
         ((mark >> 32) as usize & self.sets.len().wrapping_sub(1), mark)
@@ -61,7 +61,7 @@ mod tests {
         let of = |ids: std::ops::Range<usize>| ids.rev().map(|id| (id as u64, id as u64));
         let mut recent = Recent::new(most);
         assert!((0..10 * most as u64).all(|id| !recent.insert((id, id))));
-        // The newest first: one that was forgotten is put in again, and drives out an older one.
+        // The newest first: a span that was forgotten is put in again, and drives out an older one.
         assert!(of(9 * most..10 * most).filter(|key| recent.insert(*key)).count() > most * 99 / 100);
         assert!(of(0..most).filter(|key| recent.insert(*key)).count() < most / 100);
         assert_eq!(recent.sets.len() * WAYS, 4 * most);

@@ -1,5 +1,5 @@
-//! What one service tells of a span, in the form in which it leaves: encoded as it comes, so that nothing is held of an
-//! annotation but its bytes, and nothing of it is looked at again.
+//! One service's annotations of a span. Each annotation is encoded for Zipkin as it comes, so only its bytes are kept, and it is
+//! not processed again.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use blkin_thrift::writer::{List, Provenance};
 
 use crate::annotation::{Annotation, Content, Role};
 
-/// Most annotations of one message: a service with more tells them in several.
+/// Most annotations of one message: a service with more gets several messages.
 pub const MAX_ANNOTATIONS: usize = 4096;
-/// A message of so many bytes takes no more.
+/// A message that has reached this many bytes takes no more annotations.
 const MAX_BYTES: usize = 1 << 20;
-/// The longest lists of which the memory is kept.
+/// Largest lists whose memory is kept for reuse.
 const MAX_SPARE_BYTES: usize = 3 << 10;
 
-/// A message to be.
+/// The annotations of one message to come.
 #[derive(Clone, Debug)]
 pub struct Share {
     endpoint: Arc<Endpoint>,
@@ -26,18 +26,18 @@ pub struct Share {
     pub source: i64,
     /// In the order in which they were drained.
     pub events: List,
-    /// Keys with their values, in that order too.
+    /// Keys with their values, in the same order.
     pub keys: List,
-    /// How many annotations came from each staged frame, these in their order.
+    /// How many annotations came from each staged frame, in the frames' order.
     pub frames: Vec<(u64, u32)>,
-    /// The service has begun an earlier one.
+    /// The service has an earlier message.
     pub is_further: bool,
-    /// Of all that the service tells, in its first one.
+    /// Times of all of the service's annotations, kept in its first message.
     pub(super) times: Times,
 }
 
 impl Share {
-    /// Of the service that wrote this annotation, which is still to be added.
+    /// Starts a message of the service that wrote this annotation, which is still to be added.
     pub(super) fn new(first: &Annotation<'_>) -> Self {
         Self {
             endpoint: first.labels.endpoint.clone(),
@@ -51,7 +51,7 @@ impl Share {
         }
     }
 
-    /// As [`Share::new`], in the memory of this one.
+    /// Like [`Share::new`], but reuses the memory of `self`.
     pub(super) fn renewed(mut self, first: &Annotation<'_>) -> Self {
         self.events.clear();
         self.keys.clear();
@@ -60,14 +60,14 @@ impl Share {
         Self { events, keys, frames, ..Self::new(first) }
     }
 
-    /// Whether its memory is worth being kept.
+    /// Whether its memory is small enough to be kept for reuse.
     pub(super) fn is_small(&self) -> bool {
         self.events.capacity() <= MAX_SPARE_BYTES
             && self.keys.capacity() <= MAX_SPARE_BYTES
             && self.frames.capacity() <= MAX_SPARE_BYTES / size_of::<(u64, u32)>()
     }
 
-    /// Annotations in it.
+    /// Number of annotations.
     pub fn annotations(&self) -> usize {
         self.events.count() + self.keys.count()
     }
@@ -90,7 +90,7 @@ impl Share {
         self.events.bytes() + self.keys.bytes()
     }
 
-    /// Adds an annotation and says how many bytes that takes.
+    /// Adds an annotation, and returns how many bytes it takes.
     #[inline]
     pub(super) fn add(&mut self, annotation: &Annotation<'_>) -> usize {
         let (before, place, origin) = (self.bytes(), &annotation.labels.place, annotation.origin);
@@ -114,7 +114,7 @@ impl Share {
     }
 }
 
-/// What timing looks at.
+/// The times from which start and duration are computed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     pub(super) events: usize,
@@ -143,7 +143,7 @@ fn earliest(known: &mut Option<i64>, time: i64) {
     *known = Some(known.map_or(time, |known| known.min(time)));
 }
 
-/// Of the longest integer, with its sign.
+/// Digits of the longest integer, with its sign.
 const DIGITS: usize = 20;
 
 fn decimal(integer: i64, digits: &mut [u8; DIGITS]) -> &[u8] {

@@ -9,8 +9,8 @@ use super::share::Share;
 use super::spare::Spare;
 use crate::annotation::{Annotation, Labels};
 
-/// The services of a span are looked for in so many of its first messages and of its last: one with a great many services,
-/// which a program can write, is not gone through for each annotation. A service that is not found begins another message.
+/// A service is searched for in this many of the span's first messages and this many of its last, because a program can write spans
+/// with very many services. A service that is not found there begins another message.
 const MOST_SEARCHED: usize = 64;
 
 /// Why a piece left.
@@ -26,7 +26,7 @@ pub enum Reason {
     Ending,
 }
 
-/// Start and duration in microseconds, of spans which this node starts.
+/// Start and duration in microseconds, for spans that this node starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Start since 1970.
@@ -44,7 +44,7 @@ pub struct SpanPiece {
     pub span_id: u64,
     /// Parent, 0 for none.
     pub parent_span_id: u64,
-    /// What each service tells, in the order in which they began.
+    /// The messages of the services, in the order in which they began.
     pub shares: Vec<Share>,
     /// Why it left.
     pub reason: Reason,
@@ -55,12 +55,12 @@ pub struct SpanPiece {
     named_at: Option<i64>,
     has_core: bool,
     first_frame: u64,
-    /// Memory of its parts, on its way back to the join.
+    /// Its parts, whose memory goes back to the join.
     pub(super) parts: Vec<Part>,
 }
 
 impl SpanPiece {
-    /// A piece without annotations yet, to be kept in the given memory.
+    /// A piece without annotations yet; `shares` is an empty list to be used.
     pub(super) fn new(trace_id: u64, span_id: u64, shares: Vec<Share>) -> Self {
         Self {
             trace_id,
@@ -82,7 +82,7 @@ impl SpanPiece {
         (self.trace_id, self.span_id)
     }
 
-    /// Adds an annotation and says how many bytes that takes; the first parent that is given stays.
+    /// Adds an annotation, and returns how many bytes it takes. The first parent that is given stays.
     #[inline]
     pub(super) fn add(&mut self, annotation: &Annotation<'_>, spare: &mut Spare) -> usize {
         if self.parent_span_id == 0 {
@@ -107,7 +107,7 @@ impl SpanPiece {
         bytes + self.shares[now].add(annotation)
     }
 
-    /// The message that follows those of this service which are full.
+    /// The message for this annotation, after the full messages of its service.
     #[cold]
     fn further(&mut self, annotation: &Annotation<'_>, spare: &mut Spare) -> usize {
         let last = self.last_share_of(&annotation.labels.endpoint);
@@ -140,7 +140,7 @@ impl SpanPiece {
         }
     }
 
-    /// Oldest staged frame with an annotation of it.
+    /// The oldest staged frame that holds an annotation of the piece.
     pub fn first_frame(&self) -> u64 {
         self.first_frame
     }
@@ -150,8 +150,8 @@ impl SpanPiece {
         self.name.as_deref()
     }
 
-    /// Start and duration of what a service tells, if it starts the span: it holds "cs", or it is local. A server that
-    /// only takes part in somebody else's span, and what comes late, say nothing about it.
+    /// Start and duration of a service's message, if the service starts the span: it has "cs", or the span is local. A server that
+    /// only takes part in another service's span has neither, nor does a late piece without "cs".
     pub fn timing_of(&self, share: &Share) -> Timing {
         let times = share.times;
         if let Some(start) = times.client_send {

@@ -1,12 +1,13 @@
-//! Memory of spans that left, for spans to come.
+//! Reuses the memory of spans that left for spans to come.
 
 use super::part::Part;
 use super::share::Share;
 use super::span::SpanPiece;
 use crate::annotation::Annotation;
 
-/// Most lists, and messages, that are kept, and the longest list that is worth it.
+/// Most lists, and most messages, that are kept.
 const MOST: usize = 1024;
+/// Longest list that is kept.
 const MAX_CAPACITY: usize = 16;
 
 #[derive(Debug, Default)]
@@ -16,12 +17,12 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Empty lists.
+    /// Empty lists for a span.
     pub(super) fn lists(&mut self) -> (Vec<Share>, Vec<Part>) {
         self.lists.pop().unwrap_or_default()
     }
 
-    /// A message of the service that wrote this annotation, without it yet.
+    /// A message for the service that wrote this annotation, which is still to be added.
     pub(super) fn share(&mut self, first: &Annotation<'_>) -> Share {
         self.shares.pop().map_or_else(|| Share::new(first), |old| old.renewed(first))
     }

@@ -1,6 +1,6 @@
-//! The open spans. They lie in places that are taken again, the last one left first, and a map of small entries finds
-//! them: so what is open now stays in the processor's caches, however many spans were open once. Whoever has the
-//! [`Ticket`] of a span needs no map.
+//! The open spans. They are stored in places that are reused, the last freed place first, and a map of small entries finds
+//! them. So the spans that are open now stay in the CPU's caches, however many spans were open before. A [`Ticket`] leads to
+//! its span without the map.
 
 use super::part::Part;
 use super::span::SpanPiece;
@@ -10,8 +10,9 @@ use std::time::Duration;
 /// Trace and span.
 pub(super) type Key = (u64, u64);
 
-/// The map gives memory back when it is so many times as large as it has to be, and larger than this.
+/// The map is shrunk when it is this many times larger than needed.
 const TOO_LARGE: usize = 16;
+/// A map of no more entries than this is not shrunk.
 const SMALL: usize = 4096;
 
 /// An open span.
@@ -24,7 +25,7 @@ pub(super) struct Open {
     pub(super) listed_as_closed: bool,
 }
 
-/// Where a span was put. Its place may be another's by now, which was born later.
+/// Where a span was put. Another span, with a larger `born`, may have the place by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     index: usize,
@@ -43,9 +44,9 @@ pub(super) struct Table {
     places: Vec<Place>,
     free: Vec<usize>,
     births: u64,
-    /// The span that was found last: a program writes several annotations of one behind each other.
+    /// The span that was found last: programs write several annotations of the same span in a row.
     last: Option<(Key, usize)>,
-    /// How many places were looked at for who has no key.
+    /// How many places were looked up by a ticket.
     #[cfg(test)]
     pub(super) looks: usize,
 }
@@ -55,7 +56,7 @@ impl Table {
         self.by_key.len()
     }
 
-    /// The span of this key, and whether it was put there just now, made by `new`.
+    /// The span of this key, and whether it was inserted just now, made by `new`.
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: Key, new: impl FnOnce() -> Open) -> (Ticket, bool) {
         let known = self.last.filter(|(last, _)| *last == key).map(|(_, index)| index);
@@ -109,7 +110,7 @@ impl Table {
         Some(open)
     }
 
-    /// Gives memory back that a flood of spans took.
+    /// Frees memory that a flood of spans took.
     pub(super) fn shrink(&mut self) {
         let needed = self.len().max(SMALL / TOO_LARGE);
         if self.by_key.capacity() > TOO_LARGE * needed {

@@ -1,13 +1,13 @@
-//! What a message says, and how a program is named in it.
+//! The contents of messages, and how programs are named in them.
 
 /// Bytes of a program's name as the kernel knows it.
 pub const COMM_BYTES: usize = 16;
 
-/// Shown of a process that nothing is known of any more.
+/// Name shown for a process whose name is not known any more.
 pub const NAMELESS: &str = "?";
 
-/// The name of a process as it is shown, of its bytes: up to a zero, and without the line's end behind it. Of what is neither
-/// letter nor number, only ASCII is shown: nothing that drives a terminal, or is there to reorder a line.
+/// A printable name of a process, from the bytes of its name up to a zero, without a line feed at the end. Apart from letters and
+/// digits only printable ASCII is shown, so nothing can control a terminal or reorder a line.
 pub fn shown_name(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(COMM_BYTES)];
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -39,7 +39,7 @@ pub enum Message {
     Attach(Program),
     /// Every program that was held when the worker started has been named.
     Complete,
-    /// The holder is alive; whether whoever looks for it finds its sockets.
+    /// The holder is alive; the flag says whether its sockets are in place.
     Beat(bool),
     /// The worker has rebuilt its state.
     Ready,
@@ -48,7 +48,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// One byte that names it, then its content.
+    /// Encodes a message: one byte for its kind, then its content.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello(json) => [b"H", json.as_slice()].concat(),
@@ -60,7 +60,7 @@ impl Message {
         }
     }
 
-    /// The other way round; `None` when the bytes are no message.
+    /// Decodes a message; `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (tag, rest) = bytes.split_first()?;
         match (tag, rest.len()) {

@@ -1,4 +1,4 @@
-//! Who may take a copy of rings, of which so many are in memory: no user keeps another, nor those who reach all programs,
+//! Limits how many copies of rings are in memory at a time, so that no user keeps another user, or those who reach all programs,
 //! waiting.
 
 use std::collections::HashMap;
@@ -9,19 +9,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::peer::Reach;
 
-/// So many copies of a program's rings may be in memory for ordinary users, whoever takes them how slowly: one for each user.
+/// Most copies of a program's rings in memory for ordinary users together, however slowly they are taken; one for each user.
 pub(super) const AT_ONCE: usize = 3;
-/// So many for those who reach all programs, whom no user can keep waiting.
+/// Most copies in memory for those who reach all programs, whom no user can keep waiting.
 const FOR_ALL: usize = 1;
 
-/// Room for copies of rings.
+/// The places for copies of rings.
 pub(super) struct Copies {
     of_all: Arc<Semaphore>,
     of_others: Arc<Semaphore>,
     by_uid: HashMap<u32, Arc<Semaphore>>,
 }
 
-/// What somebody needs before he gets a copy: a place of each of these, in this order.
+/// The semaphores of which a client needs a place each, in this order, before it gets a copy.
 pub(super) type Places = Vec<Arc<Semaphore>>;
 
 impl Default for Copies {
@@ -35,17 +35,17 @@ impl Default for Copies {
 }
 
 impl Copies {
-    /// Those of somebody.
+    /// The places that a client with this reach needs.
     pub(super) fn of(&mut self, reach: Reach) -> Places {
         let Reach::Own(uid) = reach else { return vec![self.of_all.clone()] };
-        // Whoever asks or takes something has his in hand.
+        // Forgets users without a client: each client holds its user's semaphore.
         self.by_uid.retain(|_, own| Arc::strong_count(own) > 1);
         let own = self.by_uid.entry(uid).or_insert_with(|| Arc::new(Semaphore::new(1)));
         vec![own.clone(), self.of_others.clone()]
     }
 }
 
-/// Waits for a place of each.
+/// Waits for a place in each of the semaphores.
 pub(super) async fn take(places: &Places) -> io::Result<Vec<OwnedSemaphorePermit>> {
     let mut taken = Vec::new();
     for of in places {

@@ -1,8 +1,8 @@
-//! The rules in a file that outlives workers and the daemon, until the machine starts anew.
+//! The file of rules, which outlives workers and the daemon, until the machine reboots.
 //!
-//! Two copies of 128 KiB each, the older of which is overwritten: sequence u64, length u64, checksum u64 over both and
-//! the content, then the rules as JSON. A writer that is killed leaves a copy whose checksum does not hold, and the
-//! other one counts.
+//! It holds two copies of 128 KiB each, of which the older one is overwritten: sequence u64, length u64, checksum u64 over
+//! both and the content, then the rules as JSON. If a writer is killed, the checksum of its copy is wrong, and the other
+//! copy counts.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub const FILE_BYTES: u64 = 2 * COPY_BYTES;
 const COPY_BYTES: u64 = 128 << 10;
 const HEADER_BYTES: usize = 24;
 
-/// The file, and how often it was written.
+/// The file, and the sequence number of its newest copy.
 #[derive(Debug)]
 pub struct RulesFile<M: Memory = Memfd> {
     memory: M,
@@ -24,10 +24,10 @@ pub struct RulesFile<M: Memory = Memfd> {
 }
 
 impl<M: Memory> RulesFile<M> {
-    /// The file and the rules in it; none in an empty one.
+    /// Opens the file, and returns the rules in it; an empty file has none.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system.
     pub fn open(memory: M) -> io::Result<(Self, Rules)> {
         let mut newest: Option<(u64, Rules)> = None;
         for copy in 0..2 {
@@ -41,10 +41,10 @@ impl<M: Memory> RulesFile<M> {
         Ok((Self { memory, sequence }, rules))
     }
 
-    /// Writes all rules; they are there as a whole or not at all.
+    /// Writes all rules, as a whole or not at all.
     ///
     /// # Errors
-    /// Whatever the system says; or when the rules are too long, which [`MAX_RULES`](super::rules::MAX_RULES) forbids.
+    /// Any error of the system; or when the rules are too long, which [`MAX_RULES`](super::rules::MAX_RULES) prevents.
     pub fn write(&mut self, rules: &Rules) -> io::Result<()> {
         let json = serde_json::to_vec(rules)?;
         if (HEADER_BYTES + json.len()) as u64 > COPY_BYTES {
@@ -60,7 +60,7 @@ impl<M: Memory> RulesFile<M> {
     }
 }
 
-/// Whether a write is later than another of the last two: behind the last number comes 0.
+/// Whether `one` is the later sequence number of the two copies; after the largest number comes 0.
 fn is_after(one: u64, other: u64) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
@@ -94,7 +94,7 @@ mod tests {
         let mut rules = Rules::default();
         for number in 0..number {
             let says = Change { on: Some(false), rate: Some(u64::MAX >> 1), levels: Some(Levels::ALL) };
-            // Fifteen bytes, most of which JSON writes longest.
+            // Fifteen bytes, most of them characters with the longest form in JSON.
             let label = Target::Label(format!("{}{number:03}", "\u{1}".repeat(12)));
             rules.change(Rule::about_many(label, Reach::All, says), Reach::All).unwrap();
         }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_write_that_was_cut_anywhere_leaves_the_rules_before_it() {
-        /// Loses what is written behind a point.
+        /// Drops all bytes of a write beyond a length.
         #[derive(Debug)]
         struct Cut(Memfd, usize);
         impl Memory for Cut {

@@ -14,7 +14,7 @@ impl Levels {
     /// Every level.
     pub const ALL: Levels = Levels(0xff);
 
-    /// As a control page has them: the levels that are not recorded, bit n for level n.
+    /// The levels that are not recorded, as in a control page: bit n for level n.
     pub fn blocked(self) -> u8 {
         !self.0
     }
@@ -31,7 +31,7 @@ impl TryFrom<Vec<String>> for Levels {
             };
             levels |= 1 << level;
         }
-        // Recording nothing at all is what "off" says, and it should be seen as such.
+        // To record nothing at all there is "off", which is easier to recognise.
         if levels == 0 {
             Err("no level is named; to record nothing, switch it off".into())
         } else {

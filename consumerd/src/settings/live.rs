@@ -19,17 +19,17 @@ use crate::staging::Memfd;
 /// An error names at most this many programs.
 const MAX_NAMED: usize = 20;
 
-/// The rules and the programs that are attached, shared by whoever needs them.
+/// The rules and the attached programs, shared between threads.
 #[derive(Clone, Debug, Default)]
 pub struct Settings(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     rules: Rules,
-    /// None in tests alone.
+    /// None only in tests.
     file: Option<RulesFile>,
     programs: BTreeMap<u64, Live>,
-    /// How often a program came or went.
+    /// How often a program was attached or departed.
     changes: u64,
 }
 
@@ -39,27 +39,27 @@ struct Live {
     page: ControlPage,
 }
 
-/// What `/metrics` shows.
+/// The figures for `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Rules.
+    /// Number of rules.
     pub rules: u64,
-    /// What each process is told; once each, also when several programs are one process.
+    /// What is in force for each process; only one entry for a process that has several programs.
     pub programs: BTreeMap<String, InForce>,
 }
 
 impl Settings {
-    /// With the rules of a file.
+    /// Starts with the rules of a file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn of_file(file: Memfd) -> io::Result<Self> {
         let (file, rules) = RulesFile::open(file)?;
         let inner = Inner { rules, file: Some(file), ..Inner::default() };
         Ok(Self(Arc::new(Mutex::new(inner))))
     }
 
-    /// A program has come: it is told what the rules say.
+    /// Adds a program, and writes what the rules say about it to its control page.
     pub fn attach(&self, program: &Program, page: ControlPage) {
         let (uid, pid, comm) = (program.uid, program.pid, program.comm.clone());
         let live = Live { subject: Subject { uid, pid, born: born(pid), comm }, page };
@@ -69,7 +69,7 @@ impl Settings {
         inner.changes += 1;
     }
 
-    /// A program has gone, and with it the rules about its process.
+    /// Removes a program, and with it the rules about its process.
     pub fn depart(&self, number: u64) {
         let mut inner = self.lock();
         if inner.programs.remove(&number).is_some() {
@@ -78,22 +78,22 @@ impl Settings {
         }
     }
 
-    /// Every program of an earlier worker has come: rules about the processes of others are over.
+    /// Every program of an earlier worker has been attached: drops the rules about processes that are not among them.
     pub fn complete(&self) {
         self.lock().forget_dead();
     }
 
-    /// The pages of all programs, by number.
+    /// The control pages of all programs, by number.
     pub fn pages(&self) -> Vec<(u64, ControlPage)> {
         self.lock().programs.iter().map(|(number, live)| (*number, live.page.clone())).collect()
     }
 
-    /// Grows whenever a program comes or goes.
+    /// A number that grows whenever a program is attached or departs.
     pub fn changes(&self) -> u64 {
         self.lock().changes
     }
 
-    /// For `/metrics`.
+    /// The figures for `/metrics`.
     pub fn figures(&self) -> Figures {
         let inner = self.lock();
         let label = |subject: &Subject| format!("{}:{}", subject.comm, subject.pid);
@@ -104,7 +104,7 @@ impl Settings {
         }
     }
 
-    /// Does what somebody asks. When this answers, it is in force.
+    /// Executes a request. When this returns, the change is in force.
     pub fn ask(&self, request: Request, reach: Reach) -> Answer {
         let mut inner = self.lock();
         let asked = match request {
@@ -115,7 +115,7 @@ impl Settings {
         asked.unwrap_or_else(|refusal| refusal)
     }
 
-    /// What is answered when no program is meant by whoever wants to read one.
+    /// The answer to a request for rings when no program matches.
     pub(super) fn nobody(&self, target: &Target, reach: Reach) -> Answer {
         let nobody = "no program that you may read is attached";
         let whom = match target {
@@ -163,7 +163,7 @@ impl Inner {
         }))
     }
 
-    /// Keeps the rules, then lets them be in force; nothing is changed when they cannot be kept.
+    /// Writes the rules to the file, then puts them in force. If they cannot be written, nothing changes.
     fn replace(&mut self, rules: Rules) -> Result<(), Answer> {
         if let Some(file) = &mut self.file {
             let failed = |e| Answer::refused(Cause::Failed, format!("failed to keep the rules: {e}"));
@@ -174,9 +174,9 @@ impl Inner {
         Ok(())
     }
 
-    /// The program of a process that may be set.
+    /// The program of a process, if the client may set it.
     fn process(&self, pid: u32, reach: Reach) -> Result<&Subject, Answer> {
-        // A worker that was started anew cannot tell one that has ended from the next of its number, which came later.
+        // The last: after a restart, the worker cannot tell an ended process from a later one with the same process id.
         let Some(subject) = self.running().filter(|subject| subject.pid == pid).last() else {
             let others = self.named(reach, |subject| !has_ended(subject));
             let why = format!("no program of process {pid} is attached; {others}");
@@ -197,7 +197,7 @@ impl Inner {
         self.programs.values().map(|live| &live.subject).filter(|subject| !has_ended(subject))
     }
 
-    /// Which programs may be set or read.
+    /// Text for people: which programs the client may set or read.
     fn named(&self, reach: Reach, is_meant: impl Fn(&Subject) -> bool) -> String {
         let subjects = self.programs.values().map(|live| &live.subject);
         let mut within: Vec<String> = subjects
@@ -231,7 +231,7 @@ impl Inner {
         let lives =
             |pid, born| programs.values().any(|live| (live.subject.pid, live.subject.born) == (pid, born));
         if rules.forget_dead(lives) && self.replace(rules).is_err() {
-            // They concern nobody, and are forgotten with the next change.
+            // These rules concern no program, and will be dropped with the next change.
             tracing::debug!("failed to forget the rules about a process that has ended");
         }
     }
@@ -245,7 +245,7 @@ impl Live {
     }
 }
 
-/// The kernel keeps but the beginning of a name, of which [`Program::comm`] shows a readable copy.
+/// Cuts a label to the length that the kernel keeps of a name, and makes it printable, as [`Program::comm`] is.
 pub(super) fn as_kernel_has_it(target: Target) -> Target {
     match target {
         Target::Label(label) => {
@@ -256,16 +256,17 @@ pub(super) fn as_kernel_has_it(target: Target) -> Target {
     }
 }
 
-/// Whether a program's process is known to be no more: its rings are held until they are shipped, or a snapshot has taken them.
+/// Whether a program's process is known to have ended. Its rings may be held longer, until they are shipped or taken by a snapshot.
 fn has_ended(subject: &Subject) -> bool {
     match subject.born {
-        // It had ended before it was held, or is of those whose start cannot be read, or that have no number here.
+        // It had ended before it was held, or its start time cannot be read, or it has no process id here.
         0 => subject.pid != 0 && !is_there(subject.pid),
         started => born(subject.pid) != started,
     }
 }
 
-/// Whether a process has this number, be it one of which nothing can be read. One that is dead may still wait for its parent.
+/// Whether there is a live process with this id, even one of which nothing can be read. A dead process may still be listed, until
+/// its parent has waited for it.
 fn is_there(pid: u32) -> bool {
     #[cfg(test)]
     if tests::MADE_UP.contains(&pid) {
@@ -278,7 +279,7 @@ fn is_there(pid: u32) -> bool {
     }
 }
 
-/// When a process started, in the kernel's ticks since boot; 0 when that cannot be read, or it is dead.
+/// When a process started, in the kernel's ticks since boot; 0 if that cannot be read, or the process is dead.
 fn born(pid: u32) -> u64 {
     let stat = std::fs::read(stat_path(pid)).unwrap_or_default();
     started(&stat).unwrap_or(0)

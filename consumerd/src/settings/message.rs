@@ -1,8 +1,8 @@
-//! What is asked and answered on the control socket: one line of JSON each way.
+//! Requests and answers on the control socket: one line of JSON each way.
 //!
 //! ```text
 //! {"set":{"target":{"label":"ceph-osd"},"on":true,"rate":100,"levels":["err","warning"]}}
-//! {"snapshot":{"target":{"pid":4711},"last_ms":5000}}     is answered with saved segments
+//! {"snapshot":{"target":{"pid":4711},"last_ms":5000}}     (answered with saved segments)
 //! {"reset":{"target":{"pid":4711}}}     {"reset":{}}     {"show":{}}
 //! {"done":{"rules":[...],"programs":[...]}}     {"refused":{"cause":"unknown_pid","why":"..."}}
 //! ```
@@ -14,25 +14,25 @@ use super::rules::{Change, InForce, Rule, Target};
 /// Longest request.
 pub const MAX_REQUEST_BYTES: usize = 4096;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// Make a rule, or let one say more.
+    /// Make a rule, or add to an existing one.
     Set {
-        /// Whom it is about.
+        /// The programs that the rule is about.
         target: Target,
-        /// What it says.
+        /// What the rule says.
         #[serde(flatten)]
         says: Change,
     },
-    /// Forget the rule about a target, or all.
+    /// Drop the rules about a target, or all rules.
     Reset {
-        /// Whom it is about.
+        /// The target of the rules; all rules if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         target: Option<Target>,
     },
-    /// Only say what is in force.
+    /// Only show what is in force.
     Show {},
 }
 
@@ -40,14 +40,14 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
-    /// Whose.
+    /// The programs whose rings are asked for.
     pub target: Target,
-    /// Only the last of it.
+    /// Only what was recorded in the last so many milliseconds.
     #[serde(default)]
     pub last_ms: Option<u64>,
 }
 
-/// Reads such a request; none if it is anything else.
+/// Reads a request for rings; `None` if it is anything else.
 pub fn snapshot(bytes: &[u8]) -> Option<Snapshot> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -58,16 +58,16 @@ pub fn snapshot(bytes: &[u8]) -> Option<Snapshot> {
     asked.map(|asked| asked.snapshot)
 }
 
-/// A program and what it is told.
+/// A program and what is in force for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProgramView {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Its name when it attached.
+    /// Its name when it was attached.
     pub comm: String,
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// What it is told.
+    /// What is in force for it.
     #[serde(flatten)]
     pub in_force: InForce,
 }
@@ -76,7 +76,7 @@ pub struct ProgramView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The request is none.
+    /// The request is malformed.
     BadRequest,
     /// No such process is attached.
     UnknownPid,
@@ -88,22 +88,22 @@ pub enum Cause {
     Failed,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// It is in force.
+    /// The change is in force.
     Done {
         /// Every rule, the widest first.
         rules: Vec<Rule>,
-        /// The programs that the target is about, or all.
+        /// The programs of the request's target, or all.
         programs: Vec<ProgramView>,
     },
     /// Nothing was changed.
     Refused {
-        /// For programs.
+        /// The reason, for programs.
         cause: Cause,
-        /// For people.
+        /// The reason, for people.
         why: String,
     },
 }
@@ -117,7 +117,7 @@ impl Answer {
 /// Reads a request.
 ///
 /// # Errors
-/// The answer that says what is wrong with it.
+/// The answer that says what is wrong with the request.
 pub fn parse(bytes: &[u8]) -> Result<Request, Answer> {
     let bad = |why: String| Answer::refused(Cause::BadRequest, why);
     if bytes.len() > MAX_REQUEST_BYTES {
@@ -136,7 +136,7 @@ pub fn parse(bytes: &[u8]) -> Result<Request, Answer> {
     }
 }
 
-/// Whatever reads JSON can have this.
+/// Largest rate: every JSON reader can represent it.
 const MAX_RATE: u64 = i64::MAX as u64;
 
 #[cfg(test)]

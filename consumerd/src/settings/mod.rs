@@ -1,9 +1,9 @@
-//! What programs record, changed while they run: on or off, one of how many requests, which levels.
+//! Changes what programs record while they run: on or off, one of how many requests, which levels.
 //!
-//! Somebody asks on the control socket ([`service`]); who that is, by the kernel's word, decides whose programs may be
-//! set ([`peer`]). The [`rules`] are kept in a [`file`](mod@file) that outlives the worker, and what they say of each
-//! program is written to its control page, where it is in force with the program's next call. All of it has a thread of
-//! its own and waits for no round of draining.
+//! Requests come to the control socket ([`service`]). The kernel says which user asks, which decides whose programs may be
+//! set ([`peer`]). The [`rules`] are kept in a [`file`](mod@file) that outlives the worker. What they say about each program
+//! is written to its control page, and takes effect with the program's next call. All of this happens on a thread of its
+//! own, which does not wait for the draining.
 
 mod copies;
 pub mod file;

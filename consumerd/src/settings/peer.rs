@@ -1,16 +1,16 @@
-//! Who may set what: the kernel's word about whoever asks (SO_PEERCRED) decides.
+//! Who may set which programs: it depends on the client's user, as the kernel reports it (SO_PEERCRED).
 
-/// Programs that somebody may set.
+/// The programs that a client may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Every program: root, and the daemon's own user.
+    /// Every program: for root, and for the daemon's own user.
     All,
-    /// Those of one user.
+    /// The programs of one user.
     Own(u32),
 }
 
 impl Reach {
-    /// Of a user, while the daemon runs as another (or the same).
+    /// The reach of a client's user, given the daemon's user.
     pub fn of(peer_uid: u32, daemon_uid: u32) -> Reach {
         if peer_uid == 0 || peer_uid == daemon_uid { Reach::All } else { Reach::Own(peer_uid) }
     }
@@ -20,7 +20,7 @@ impl Reach {
         self.only().is_none_or(|own| own == uid)
     }
 
-    /// Whether a rule about programs of this user, or with none about everybody's, may be changed.
+    /// Whether a rule may be changed that is about programs of this user, or, with `None`, of every user.
     pub fn holds_rule(self, uid: Option<u32>) -> bool {
         match uid {
             Some(uid) => self.holds(uid),

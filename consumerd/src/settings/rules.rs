@@ -1,9 +1,10 @@
 //! Rules about what programs record, and which of them wins.
 //!
 //! Three settings are decided one by one: whether a program records at all, one of how many requests it begins to
-//! trace, and which levels it records. For each, of the rules that concern the program and say something about it, the
-//! narrowest wins: one about its process over one about its name over one about all; and one about a single user's
-//! programs over one that is alike but about everybody's. So `--all --off` and `--pid 7 --rate 100` leave 7 off.
+//! trace, and which levels it records. For each setting, the narrowest rule wins that concerns the program and says something
+//! about the setting. A rule about a process is narrower than one about a name, and that is narrower than one about all
+//! programs. Of two rules with the same target, one about a single user's programs is narrower than one about everybody's.
+//! So `--all --off` and `--pid 7 --rate 100` leave process 7 off.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,18 +13,18 @@ use super::peer::Reach;
 
 /// Most rules.
 pub const MAX_RULES: usize = 256;
-/// So many of them only who reaches all programs may make, whatever users have made.
+/// How many of these only clients that reach all programs may make, so that users cannot use up all rules.
 pub const RULES_FOR_ALL: usize = 64;
 /// Most rules that one user may make about his own programs.
 pub const MAX_RULES_OF_USER: usize = 16;
 
-/// Whom a rule is about.
+/// The programs that a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
     /// Every program, also those to come.
     All,
-    /// Every program of that name (the first 15 bytes, as /proc/PID/comm has it), also those to come.
+    /// Every program of that name (the first 15 bytes, as in /proc/PID/comm), also those to come.
     Label(String),
     /// One process, as long as it lives.
     Pid(u32),
@@ -35,7 +36,7 @@ pub struct Change {
     /// Whether anything is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<bool>,
-    /// One of how many requests that begin there is traced.
+    /// Of how many requests that begin in the program one is traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
     /// Levels that are recorded.
@@ -44,7 +45,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether it says nothing at all.
+    /// Whether the rule says nothing at all.
     pub fn is_empty(&self) -> bool {
         *self == Change::default()
     }
@@ -61,57 +62,57 @@ impl Change {
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Whom it is about.
+    /// The programs that the rule is about.
     pub target: Target,
-    /// Only about programs of this user: whose process it is, or who made a rule about all of his own.
+    /// If given, the rule is only about programs of this user: the owner of the process, or the user who made the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// When the process started, for rules about one: a number that comes back is not the process that comes back.
+    /// For a rule about a process, when the process started: the process id may be reused by another process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub born: Option<u64>,
-    /// What it says.
+    /// What the rule says.
     #[serde(flatten)]
     pub says: Change,
 }
 
-/// A program, as far as rules look at it.
+/// The properties of a program that rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// When it started, in the kernel's ticks; 0 when that could not be read.
+    /// When the process started, in the kernel's ticks; 0 if that could not be read.
     pub born: u64,
-    /// The name it had when it attached.
+    /// The name that it had when it was attached.
     pub comm: String,
 }
 
-/// What one program is told.
+/// What is in force for one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct InForce {
     /// Whether anything is recorded.
     pub on: bool,
-    /// One of how many requests that begin there is traced; 0: as its environment says.
+    /// Of how many requests that begin in the program one is traced; 0: as its environment says.
     pub rate: u64,
-    /// Levels that are recorded while it is on.
+    /// Levels that are recorded while recording is on.
     pub levels: Levels,
 }
 
 impl InForce {
-    /// As a control page has it: levels that are not recorded, all of them when it is off.
+    /// The levels that are not recorded, as in a control page; all levels when recording is off.
     pub fn blocked_levels(&self) -> u8 {
         if self.on { self.levels.blocked() } else { u8::MAX }
     }
 }
 
 impl Rule {
-    /// About one process.
+    /// A rule about one process.
     pub fn about_process(program: &Subject, says: Change) -> Rule {
         Rule { target: Target::Pid(program.pid), uid: Some(program.uid), born: Some(program.born), says }
     }
 
-    /// About all programs of a target that are within reach, also those to come.
+    /// A rule about all programs of a target that are within reach, also those to come.
     pub fn about_many(target: Target, reach: Reach, says: Change) -> Rule {
         Rule { target, uid: reach.only(), born: None, says }
     }
@@ -120,7 +121,7 @@ impl Rule {
         self.target == other.target && self.uid == other.uid && self.born == other.born
     }
 
-    /// Whether it is about this program.
+    /// Whether the rule is about this program.
     pub fn concerns(&self, program: &Subject) -> bool {
         let is_target = match &self.target {
             Target::All => true,
@@ -140,7 +141,7 @@ impl Rule {
     }
 }
 
-/// Why a rule was not taken.
+/// The error when there are too many rules to add one; the number counts those that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are {0} rules already; reset some of them")]
 pub struct Full(pub usize);
@@ -151,15 +152,15 @@ pub struct Full(pub usize);
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// All of them, the widest first.
+    /// All rules, the widest first.
     pub fn all(&self) -> &[Rule] {
         &self.0
     }
 
-    /// Takes a rule, or lets the one about the same programs say what it says as well.
+    /// Adds a rule, or merges it into the rule about the same programs.
     ///
     /// # Errors
-    /// When there are as many as may be, or a user who reaches only his own programs has as many as he may.
+    /// When there are too many rules, or a user who reaches only his own programs has too many.
     pub fn change(&mut self, new: Rule, reach: Reach) -> Result<(), Full> {
         if let Some(rule) = self.0.iter_mut().find(|rule| rule.is_about_same(&new)) {
             rule.says = new.says.over(rule.says);
@@ -178,7 +179,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Forgets what is within reach of the rules about a target, or of all. Says how many that were.
+    /// Drops the rules about a target, or all rules, as far as they are within reach. Returns how many were dropped.
     pub fn reset(&mut self, target: Option<&Target>, reach: Reach) -> usize {
         let before = self.0.len();
         let is_meant = |rule: &Rule| target.is_none_or(|target| *target == rule.target);
@@ -186,7 +187,7 @@ impl Rules {
         before - self.0.len()
     }
 
-    /// Forgets rules about processes for which `lives` is false. Says whether there were any.
+    /// Drops rules about processes for which `lives` is false. Returns whether there were any.
     pub fn forget_dead(&mut self, lives: impl Fn(u32, u64) -> bool) -> bool {
         let before = self.0.len();
         self.0.retain(|rule| match (&rule.target, rule.born) {
@@ -196,7 +197,7 @@ impl Rules {
         before != self.0.len()
     }
 
-    /// What they say about a program together.
+    /// What all rules together say about a program.
     pub fn in_force(&self, program: &Subject) -> InForce {
         let concerning = self.0.iter().filter(|rule| rule.concerns(program));
         let says = concerning.fold(Change::default(), |wider, rule| rule.says.over(wider));

@@ -1,4 +1,4 @@
-//! Answers on the control socket, from a thread of its own.
+//! Answers requests on the control socket, on a thread of its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -25,40 +25,40 @@ use super::rules::Target;
 use crate::apart::Apart;
 use crate::holder::closer::{Closer, look};
 
-/// An asker has this long to say what he wants and to hear the answer.
+/// Time for a client to send its request, and again to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Rings, of which there may be many and large ones, are written to a disk perhaps: whoever takes no part of them for so long
-/// is let go.
+/// Time for a client to take each part of its rings. They may be many and large, and the client may write them to a disk.
 const PATIENCE_FOR_A_PART: Duration = Duration::from_secs(10);
+/// Bytes of such a part.
 const PART_BYTES: usize = 1 << 20;
-/// Of more askers than these, one must go: those who say nothing hold nobody up.
+/// Most clients at a time. Beyond that one of them is disconnected, so that silent clients do not hold up others.
 const MAX_ASKERS: usize = 64;
-/// Pause when no connection can be accepted for want of descriptors.
+/// Pause when no connection can be accepted for want of file descriptors.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
-/// The rings of programs, as somebody asks for them.
+/// Access to the rings of programs, for requests that ask for them.
 pub trait Recorders: Clone + Send + Sync + 'static {
-    /// Numbers of the programs that are meant, and within reach.
+    /// Numbers of the programs that match the target and are within reach.
     fn find(&self, target: &Target, reach: Reach) -> Vec<u64>;
-    /// What the rings of one hold, or what was recorded `since` of it.
+    /// What the rings of a program hold, or the part that was recorded `since` then.
     fn copy(&self, number: u64, since: Option<SystemTime>) -> Option<RingsCopy>;
-    /// All that one will ever hold was sent: it need not be kept any longer.
+    /// Notes that everything a program's rings will ever hold was sent, so that they need not be kept any longer.
     fn taken(&self, number: u64);
 }
 
 /// What the rings of a program held at a moment.
 #[derive(Debug)]
 pub struct RingsCopy {
-    /// As a saved segment (`blkin_ringbuf::saved`).
+    /// The copy as a saved segment (`blkin_ringbuf::saved`).
     pub file: Vec<u8>,
-    /// Whether it is all of what they held, and the program had ended, so that they will never hold more.
+    /// Whether it is all that the rings held after the program had ended, so that they will never hold more.
     pub is_final: bool,
 }
 
 /// Starts the thread, which serves until the process ends. It beats when it has something to do, and rests in between.
 ///
 /// # Errors
-/// When it cannot be started or the socket not be used.
+/// When the thread cannot be started, or the socket cannot be used.
 pub fn start(
     socket: OwnedFd,
     settings: Settings,
@@ -113,12 +113,13 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
                 tokio::time::sleep(SHORTAGE_PAUSE).await;
             }
         }
-        // Whoever went away in the midst harms only himself.
+        // The errors of conversations are ignored: a client that disconnects early harms only itself.
         while askers.try_join_next().is_some() {}
     }
 }
 
-/// Of too many askers the first of the user who has most: who asks often sends away his own, and no one who takes rings for long.
+/// Which of too many clients is disconnected: the first one of the user who has most. So a user who asks often loses his own
+/// connections, and does not disconnect another user who takes rings for long.
 fn who_must_go(askers: impl Iterator<Item = u32> + Clone) -> Option<usize> {
     let mut by_uid: HashMap<u32, usize> = HashMap::new();
     askers.clone().for_each(|uid| *by_uid.entry(uid).or_default() += 1);
@@ -126,7 +127,7 @@ fn who_must_go(askers: impl Iterator<Item = u32> + Clone) -> Option<usize> {
     askers.into_iter().position(|uid| by_uid.get(&uid) == Some(&most))
 }
 
-/// A connection, in which there may be anything when it ends, whatever ends it.
+/// A client's connection. It is closed by the [`Closer`], because anything may lie unread in it.
 struct Asker {
     stream: Option<UnixStream>,
     closer: Closer,
@@ -134,12 +135,12 @@ struct Asker {
 
 impl Asker {
     fn new(stream: UnixStream, closer: Closer) -> Self {
-        // A byte out of band would be dropped by whoever reads past it, and descriptors with it. This fails on no local socket.
+        // Reading past an out-of-band byte would drop it, and close its descriptors here. On a local socket this does not fail.
         let _ = set_socket_oobinline(&stream, true);
         Self { stream: Some(stream), closer }
     }
 
-    /// Whose it is.
+    /// The client's user.
     fn uid(&self) -> Option<u32> {
         Some(self.stream.as_ref()?.peer_cred().ok()?.uid())
     }
@@ -163,7 +164,7 @@ async fn converse(
     let Some(stream) = &mut asker.stream else { return Ok(()) };
     let request = timeout(PATIENCE, read_request(stream)).await??;
     if let Some(Snapshot { target, last_ms }) = snapshot(&request) {
-        // From here on: rings are copied one after the other, large ones for seconds, and written at the asker's pace.
+        // Relative to now: rings are copied one after the other, which may take seconds, and sent at the client's pace.
         let since = last_ms.and_then(|last| SystemTime::now().checked_sub(Duration::from_millis(last)));
         let target = as_kernel_has_it(target);
         let found = recorders.find(&target, reach);
@@ -182,8 +183,8 @@ async fn converse(
     timeout(PATIENCE, answer_line(stream, &answer)).await?
 }
 
-/// Sends a saved segment of each program, and keeps none of them in memory longer than that takes. They are copied by other
-/// threads: large ones take seconds, and whoever sets something meanwhile waits for nobody.
+/// Sends a saved segment of each program, and keeps each in memory no longer than that takes. Other threads make the copies: large
+/// ones take seconds, and requests to set something must not wait meanwhile.
 async fn copy_rings(
     stream: &mut UnixStream,
     recorders: &impl Recorders,
@@ -194,13 +195,13 @@ async fn copy_rings(
     for number in programs {
         let place = copies::take(&places).await?;
         let copying = recorders.clone();
-        // The place goes along: a copy is made to its end, also for an asker who was sent away.
+        // The thread holds the place, too: it completes the copy even if the client was disconnected.
         let copied = tokio::task::spawn_blocking(move || (copying.copy(number, since), place)).await;
         let (Some(copy), _place) = copied.map_err(io::Error::other)? else { continue };
         for part in copy.file.chunks(PART_BYTES) {
             timeout(PATIENCE_FOR_A_PART, stream.write_all(part)).await??;
         }
-        // By now a program may have ended that went on when it was copied.
+        // Not asked of the program now: it may have ended only after the copy.
         if copy.is_final {
             recorders.taken(number);
         }
@@ -208,7 +209,7 @@ async fn copy_rings(
     stream.shutdown().await
 }
 
-/// Up to the end of the line, of what is sent, or of what may be.
+/// Reads a request: up to the end of the line, the end of the stream, or just beyond the longest request.
 async fn read_request(stream: &UnixStream) -> io::Result<Vec<u8>> {
     let mut request = Vec::new();
     let mut part = [0; MAX_REQUEST_BYTES];
@@ -225,7 +226,7 @@ async fn read_request(stream: &UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads bytes, but nothing beside which descriptors came: to receive that is to close them.
+/// Reads bytes, but fails if descriptors came with them: this process would have to close descriptors that it received.
 fn read_part(stream: &UnixStream, part: &mut [u8]) -> io::Result<usize> {
     let seen = look(stream, part, &mut [])?;
     if seen.is_cut {
@@ -252,15 +253,15 @@ mod tests {
 
     use blkin_daemon::Health;
 
-    /// Programs by the numbers 0, 1, 2 …, some of which have ended, and which of them were given up.
+    /// Programs with the numbers 0, 1, 2 …, some of which have ended, and which of them were given up.
     #[derive(Clone, Default)]
     struct Programs {
         ended: &'static [bool],
-        /// Bytes before what they hold.
+        /// Bytes of padding before the contents of the rings.
         padding: usize,
-        /// Held while somebody lets no copy be made.
+        /// Held by a test so that no copy can be made.
         copying: Arc<Mutex<()>>,
-        /// Since when what they hold was asked for, of each copy.
+        /// The `since` of each copy.
         since: Arc<Mutex<Vec<Option<SystemTime>>>>,
         taken: Arc<Mutex<Vec<u64>>>,
     }
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(why("\"all\""), nobody);
         let nobody_else = "there are none that you may set or read";
         assert_eq!(why("{\"pid\":7}"), format!("{nobody} under process id 7; {nobody_else}"));
-        // That much of a name the kernel keeps.
+        // The kernel keeps this much of a name.
         let named = format!("{nobody} under the name \"name-of-a-progr\"; {nobody_else}");
         assert_eq!(why("{\"label\":\"name-of-a-program\"}"), named);
     }
@@ -383,7 +384,7 @@ mod tests {
 
     #[test]
     fn rings_are_whole_for_whoever_takes_longer_than_an_answer_may() {
-        // More than the kernel keeps for him.
+        // More than the kernel buffers for the client.
         let programs = Programs { ended: &[false, false], padding: 1 << 20, ..Programs::default() };
         let (_folder, path) = started_with(programs);
         let mut stream = StdStream::connect(&path).unwrap();
@@ -393,7 +394,7 @@ mod tests {
         assert!(rings.ends_with("rings of 1;"), "cut after {} bytes", rings.len());
     }
 
-    /// Connects for another user, as only root can.
+    /// Connects as another user, which only root can do.
     fn connect_as(uid: u32, path: &std::path::Path, times: usize) -> Option<Vec<StdStream>> {
         use std::os::unix::fs::PermissionsExt;
         if !rustix::process::geteuid().is_root() {
@@ -406,7 +407,7 @@ mod tests {
         let path = path.to_owned();
         let connecting = std::thread::spawn(move || {
             let uid = rustix::process::Uid::from_raw(uid);
-            // Of this thread alone.
+            // Changes the user of this thread alone.
             rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
             (0..times).map(|_| StdStream::connect(&path).unwrap()).collect()
         });
@@ -417,13 +418,13 @@ mod tests {
 
     #[test]
     fn a_user_who_takes_many_copies_slowly_keeps_no_one_else_waiting() {
-        // More than the kernel keeps for them.
+        // More than the kernel buffers for the clients.
         let (_folder, path) =
             started_with(Programs { ended: &[false], padding: 1 << 20, ..Programs::default() });
         let Some(mut slow) = connect_as(65534, &path, 2 * copies::AT_ONCE) else { return };
         for asker in &mut slow {
             asker.write_all(ALL).unwrap();
-            // One takes a place, and the others wait for it.
+            // One client takes a place, and the others wait for it.
             asker.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
             let _ = asker.read(&mut [0]);
         }

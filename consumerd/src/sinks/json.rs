@@ -1,6 +1,6 @@
 //! An annotation as a JSON object, with the fields of BlkKin's first plugin (thesis, listing 7.2): `event`, `name`,
 //! `timestamp` in nanoseconds, `service_name`, `trace_id`, `span_id`, `parent_span_id`, `ip`, `port`; a key has `key`
-//! and `value` instead of `event` and `timestamp`. `source` and `position` tell re-sent ones apart.
+//! and `value` instead of `event` and `timestamp`. `source` and `position` identify an annotation that is sent again.
 
 use serde::Serialize;
 
@@ -68,7 +68,7 @@ pub fn append_line(annotation: &Annotation<'_>, out: &mut Vec<u8>) {
         source: annotation.origin.source,
         position: annotation.origin.position,
     };
-    // Strings and numbers into memory: neither can fail.
+    // This cannot fail: it writes only strings and numbers, and only into memory.
     if serde_json::to_writer(&mut *out, &object).is_ok() {
         out.push(b'\n');
     }

@@ -1,32 +1,32 @@
-//! Whether a sink's thread gets on. Whoever watches it must not wake it to see that: it says itself when it begins to wait
-//! where it should, and else, from time to time, that it has come further.
+//! Whether a sink's thread makes progress. The watcher must not wake the thread to find out. So the thread itself notes when it
+//! begins to wait where it should, and otherwise, from time to time, that it has made progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of one thread, watched by one other.
+/// The progress of one thread, watched by one other.
 #[derive(Debug, Default)]
 pub struct Life {
-    /// Even while the thread waits where it should, such as for something to do; odd while it works. Another number with
-    /// each word of the thread's.
+    /// Even while the thread waits where it should, such as for something to do; odd while it works. It changes with each
+    /// note of the thread.
     steps: AtomicU64,
-    /// The last number that was looked at.
+    /// The number that the watcher saw last.
     seen: AtomicU64,
 }
 
 impl Life {
-    /// It waits for nothing that could hold it up for good.
+    /// The thread begins to wait where it should, which nothing can hold up for good.
     pub fn rests(&self) {
         let now = self.steps.load(Ordering::Relaxed);
         self.steps.store((now | 1) + 1, Ordering::Release);
     }
 
-    /// It works, and has come further.
+    /// The thread works, and has made progress.
     pub fn works(&self) {
         let now = self.steps.load(Ordering::Relaxed);
         self.steps.store((now + 1) | 1, Ordering::Release);
     }
 
-    /// Whether it rests, or has come further since the last look.
+    /// Whether the thread rests, or has made progress since the last look.
     pub fn gets_on(&self) -> bool {
         let now = self.steps.load(Ordering::Acquire);
         let seen = self.seen.swap(now, Ordering::Relaxed);

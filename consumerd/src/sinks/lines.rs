@@ -1,8 +1,8 @@
 //! A file or named pipe that gets one line for each message.
 //!
-//! Nothing here blocks for good: a pipe without a reader, or with one that does not read, and a full disk are tried
-//! again. Lines stay whole for whoever reads: what was cut is continued, or ended before the next begins. A file that was
-//! moved, removed or emptied meanwhile, as by those who rotate logs or make room, is gone on with from the beginning of a line.
+//! Nothing here blocks for good: if a pipe has no reader or its reader does not read, or a disk is full, the write is tried again.
+//! Readers see whole lines: a line that was cut is continued, or ended before the next one begins. If the file was moved, removed
+//! or emptied meanwhile, as when logs are rotated, writing continues at the beginning of a line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -28,16 +28,16 @@ pub struct Lines {
     path: PathBuf,
     timeout: Duration,
     file: Option<File>,
-    /// Bytes of the batch that is under way which are written already.
+    /// How many bytes of the current batch are written already.
     written: usize,
     /// The last write ended inside a line that will not be continued.
     cut: bool,
-    /// Told of each write: one to a pipe whose reader is slow is many, and one to a disk that does not answer none.
+    /// Noted at each write: a batch for a slow reader of a pipe takes many, and one for a disk that does not answer completes none.
     life: Arc<Life>,
 }
 
 impl Lines {
-    /// Not opened yet.
+    /// Starts without opening the file.
     pub fn new(path: &Path, config: &Config) -> Self {
         let timeout = Duration::from_millis(config.io_timeout_ms.min(1000));
         Self { path: path.into(), timeout, file: None, written: 0, cut: false, life: Arc::default() }
@@ -75,19 +75,19 @@ impl Lines {
         }
     }
 
-    /// Whether a file is too short for what was written of the last line, as once somebody made room on its disk.
+    /// Whether the file is shorter than what was written of the last line, because somebody has emptied it.
     fn was_emptied(&self, file: &File, bytes: &[u8]) -> bool {
         let half = self.written.saturating_sub(self.line_start(bytes)) as u64;
         file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() < half)
     }
 
-    /// Where the line begins of which the last byte was written.
+    /// Where the line begins that was written last.
     fn line_start(&self, bytes: &[u8]) -> usize {
         let done = &bytes[..self.written.min(bytes.len())];
         done.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
     }
 
-    /// The reader or the file has gone, and with it what was written of the last line: begins that line again.
+    /// Begins the last line again, after the reader or the file has gone, and with it what was written of that line.
     fn reopen_at_line_start(&mut self, bytes: &[u8]) {
         self.file = None;
         self.written = self.line_start(bytes);
@@ -106,10 +106,10 @@ impl Lines {
         written
     }
 
-    /// The batch that was begun will not be tried again.
+    /// Gives up the batch that was begun.
     fn give_up(&mut self, bytes: &[u8]) {
         let last = bytes[..std::mem::take(&mut self.written)].last();
-        // Of what was cut before, the end may not be written yet.
+        // An earlier line may have been cut and not ended yet, so `cut` is not reset.
         self.cut |= last.is_some_and(|byte| *byte != b'\n');
     }
 
@@ -141,13 +141,13 @@ impl Outlet for Lines {
     }
 }
 
-/// How our lines begin.
+/// The beginnings of the daemon's own lines.
 const BEGINNINGS: [&[u8]; 2] = [b"{\"event\":", b"{\"key\":"];
-/// Longer than the longest line of ours.
+/// More bytes than the longest of the daemon's own lines has.
 const MAX_LINE_BYTES: u64 = 256 << 10;
 
-/// A worker that was killed may have left half a line; it will write that annotation again, so the half is cut off.
-/// Says whether the file ends inside a line that is not ours, which then is ended before we begin.
+/// Cuts off half a line that a killed worker may have left: the next worker writes that annotation again. Returns whether the file
+/// ends inside a line that the daemon did not write; that line is to be ended before the first of ours.
 fn ends_inside_foreign_line(path: &Path) -> io::Result<bool> {
     if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return Ok(false);
@@ -183,16 +183,17 @@ fn open(path: &Path) -> io::Result<File> {
         .custom_flags(flags.bits().cast_signed())
         .open(path);
     opened.map_err(|e| match Errno::from_io_error(&e) {
-        // What the system says of a pipe: "No such device or address".
+        // The system's own message for a pipe without a reader would be "No such device or address".
         Some(Errno::NXIO) => io::Error::new(ErrorKind::BrokenPipe, NO_READER),
         _ => e,
     })
 }
 
-/// What is said of a pipe that nobody has opened for reading.
+/// Error text for a pipe that nobody has opened for reading.
 const NO_READER: &str = "nobody reads the pipe";
 
-/// A pipe has no reader, or one that takes nothing for too long; or the file itself is in trouble.
+/// The cause of an error: the pipe has no reader, or its reader has taken nothing for too long; otherwise the file itself has a
+/// problem.
 fn cause(error: &io::Error) -> Cause {
     let is_ours = error.raw_os_error().is_none();
     match error.kind() {
@@ -242,7 +243,7 @@ mod tests {
         std::fs::rename(&path, &moved).unwrap();
         lines.write(b"{2}\n").unwrap();
         assert_eq!((read(&moved).as_str(), read(&path).as_str()), ("{1}\n", "{2}\n"));
-        // Of the batch that is under way the first line, and half of the second, are in what is removed.
+        // The removed file has the first line of the current batch, and half of the second.
         lines.written = 6;
         std::fs::remove_file(&path).unwrap();
         lines.write(b"{3}\n{4}\n{5}\n").unwrap();

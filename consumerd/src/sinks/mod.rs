@@ -1,5 +1,5 @@
-//! Sinks stand side by side: each has its own bounded [`queue`] and its own thread, so that an upstream which is
-//! slow, away or broken costs the others nothing. What falls out of a queue is counted by cause.
+//! Sinks work independently: each has its own bounded [`queue`] and its own thread, so that an upstream which is
+//! slow, away or broken costs the other sinks nothing. Annotations that a sink loses are counted by cause.
 
 pub mod json;
 pub mod life;
@@ -17,7 +17,7 @@ use blkin_daemon::{Cause, Standing, threads};
 use crate::config::Config;
 use queue::Queue;
 
-/// What each sink that can be switched on is called, in the order in which their figures lie in the staging memory.
+/// Names of all sinks that can be switched on, in the order of their figures in the staging memory.
 pub const NAMES: [&str; 3] = ["scribe", "scribe_json", "json_lines"];
 
 /// What a sink is fed with.
@@ -32,15 +32,15 @@ pub enum Feed {
 /// What the thread of a sink shows of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// It gets on, waits where it should, or has done all there was to do.
+    /// It makes progress, waits where it should, or has finished its work.
     Life,
-    /// It is at the same thing as at the last look, such as a call of the system that does not return.
+    /// It has made no progress since the last look, as in a system call that does not return.
     Silence,
     /// It has ended too early.
     Death,
 }
 
-/// One sink that runs.
+/// A running sink.
 #[derive(Debug)]
 pub struct Sink {
     /// Name in the metrics.
@@ -49,7 +49,7 @@ pub struct Sink {
     pub feed: Feed,
     /// Its queue.
     pub queue: Arc<Queue>,
-    /// How the other side is.
+    /// Whether the other side takes what it is sent.
     pub standing: Arc<Standing>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,7 +58,7 @@ impl Sink {
     /// Starts `outlet` on a thread of its own; `standing` is what is known of the other side.
     ///
     /// # Errors
-    /// When no thread can be started or no descriptor is left.
+    /// When no thread can be started, or no file descriptor is left.
     pub fn start(
         name: &'static str,
         feed: Feed,
@@ -78,11 +78,11 @@ impl Sink {
         Ok(Self { name, feed, queue, standing, thread: Some(thread) })
     }
 
-    /// How its thread is; ask from one place alone, that of its watcher.
+    /// The thread's sign of life. To be called by a single watcher only, because each call is compared with the last one.
     pub fn sign(&self) -> Sign {
         let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         match (has_ended, self.queue.is_through()) {
-            // Everything is shipped and nothing more comes.
+            // Everything is shipped, and nothing more comes.
             (_, true) => Sign::Life,
             (true, false) => Sign::Death,
             (false, false) if self.queue.life().gets_on() => Sign::Life,

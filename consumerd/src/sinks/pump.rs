@@ -1,4 +1,4 @@
-//! What the threads of all sinks do alike: they work on a queue, and pause ever longer while the other side has trouble.
+//! The common part of all sinks' threads: they work on a queue, and pause ever longer while the other side has trouble.
 
 use std::fmt::Display;
 use std::io;
@@ -13,15 +13,15 @@ use crate::config::Config;
 
 /// Where a sink's batches go.
 pub trait Outlet: Send {
-    /// Ships until the queue has ended and everything is settled. It tries again until it works, never waits without a
-    /// limit for the other side, and lets go of batches that the queue has taken away.
+    /// Ships until the queue has ended and everything is settled. It retries until it succeeds, never waits without a
+    /// limit for the other side, and drops batches that the queue has taken away.
     ///
     /// # Errors
-    /// When the kernel refuses to wait; the sink is dead then.
+    /// When the kernel refuses to wait; then the sink is dead.
     fn run(self, pump: Pump) -> io::Result<()>;
 }
 
-/// A sink's queue, and how the other side is.
+/// A sink's queue, and whether the other side takes what it is sent.
 #[derive(Debug)]
 pub struct Pump {
     name: &'static str,
@@ -32,7 +32,7 @@ pub struct Pump {
 }
 
 impl Pump {
-    /// The other side has had no trouble yet.
+    /// Starts without any trouble on the other side.
     pub fn new(name: &'static str, queue: Arc<Queue>, standing: Arc<Standing>, config: &Config) -> Self {
         let backoff = Backoff::new(
             Duration::from_millis(config.backoff_min_ms),
@@ -41,7 +41,7 @@ impl Pump {
         Self { name, queue, standing, backoff }
     }
 
-    /// Ships through `outlet`, to the end.
+    /// Ships through `outlet` until the sink ends.
     pub fn run(self, outlet: impl Outlet) {
         let name = self.name;
         if let Err(error) = outlet.run(self) {
@@ -49,7 +49,7 @@ impl Pump {
         }
     }
 
-    /// Something was shipped.
+    /// Notes that something was shipped.
     pub fn well(&mut self) {
         self.backoff.reset();
         if let Some(over) = self.standing.succeeded() {
@@ -58,12 +58,12 @@ impl Pump {
         }
     }
 
-    /// It answered, and took nothing by that: whatever it says, it is there.
+    /// Notes that the other side has answered without taking anything: at least it can be reached.
     pub fn answered(&mut self) {
         self.backoff.reset();
     }
 
-    /// Nothing is taken of what it gets, and what it has not taken it never will.
+    /// Notes that the other side refuses everything it gets, and refuses it for good.
     pub fn refused(&mut self, reason: &impl Display) {
         if let Some(begun) = self.standing.failed(Cause::Refused, reason) {
             let (to, cause, held_back) = (self.standing.to(), Cause::Refused.label(), begun.held_back);
@@ -71,7 +71,7 @@ impl Pump {
         }
     }
 
-    /// Something is to be shipped again: pauses.
+    /// Notes that something has to be shipped again, and pauses before that.
     ///
     /// # Errors
     /// When the kernel refuses to wait.

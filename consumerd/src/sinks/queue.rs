@@ -1,13 +1,13 @@
 //! A bounded queue between the worker and a sink's thread.
 //!
-//! A program may hold no more of a queue than is still free (dynamic thresholds, Choudhury and Hahne 1998): one that
-//! floods loses its own annotations only, and a program that comes later still finds room. What would be lost is better left
-//! where it is: see `worker::engine::room`.
+//! A program may hold no more of a queue than is still free (dynamic thresholds, Choudhury and Hahne 1998): a program that
+//! floods loses only its own annotations, and a program that comes later still finds room. Records that would be lost here are
+//! better left in the rings: see `worker::engine::room`.
 //!
-//! A batch of which nobody knows whether it arrived comes back and leaves in smaller ones: the other side may not take large
-//! calls.
+//! A batch that may or may not have arrived is given back, and sent again in smaller batches, because the other side may not
+//! accept large calls.
 //!
-//! What an earlier worker had staged is much more than a queue may hold. It comes as there is room that nobody else needs: see
+//! What an earlier worker had staged may be much more than a queue can hold. It is pushed as there is spare room: see
 //! `worker::unread`.
 
 mod entry;
@@ -25,13 +25,13 @@ use crate::hash::Map;
 pub use entry::{Entry, Refs};
 use waiting::Waiting;
 
-/// Batches that come back become no smaller than this, but for their entries.
+/// Least limit to which batches shrink when they are given back.
 const MIN_BATCH_BYTES: usize = 4 << 10;
 
-/// How much it holds, and when a batch leaves.
+/// How much a queue may hold, and when a batch leaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most bytes, those under way included.
+    /// Most bytes, including those under way.
     pub bytes: usize,
     /// Most bytes of a batch; a single larger entry is a batch of its own.
     pub batch_bytes: usize,
@@ -44,7 +44,7 @@ pub struct Limits {
 /// What became of annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The other side has them.
+    /// The other side has acknowledged them.
     Acked,
     /// The queue was full.
     QueueFull,
@@ -54,11 +54,11 @@ pub enum Outcome {
     Rejected,
 }
 
-/// Annotations by what became of them, in the order of [`Outcome::ALL`].
+/// Numbers of annotations by outcome, in the order of [`Outcome::ALL`].
 pub type ByOutcome = [u64; Outcome::ALL.len()];
 
 impl Outcome {
-    /// Each of them.
+    /// Every outcome.
     pub const ALL: [Self; 4] = [Self::Acked, Self::QueueFull, Self::SpoolEvicted, Self::Rejected];
 }
 
@@ -67,9 +67,9 @@ impl Outcome {
 pub struct Fill {
     /// Bytes that wait or are under way.
     pub bytes: usize,
-    /// Most bytes.
+    /// Most bytes that the queue may hold.
     pub limit_bytes: usize,
-    /// What the program that holds most of it may add before it loses annotations.
+    /// Bytes that the program with the most in the queue may add before it loses annotations.
     pub room_bytes: usize,
 }
 
@@ -78,7 +78,7 @@ pub struct Fill {
 pub struct Settled {
     /// The frame.
     pub frame: u64,
-    /// How many.
+    /// How many annotations.
     pub annotations: u32,
     /// What became of them.
     pub outcome: Outcome,
@@ -92,15 +92,15 @@ pub struct Batch {
     pub entries: Arc<Vec<Entry>>,
 }
 
-/// How near the end is.
+/// How near the end of the queue is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// Not in sight.
+    /// The end is not in sight.
     #[default]
     Open,
-    /// The last entries are coming: nothing lingers, and a pause is cut short.
+    /// The last entries are coming: batches do not linger, and a pause is cut short.
     Hurrying,
-    /// They are in.
+    /// The last entries have come.
     Ending,
 }
 
@@ -109,15 +109,15 @@ struct State {
     waiting: Waiting,
     /// Most bytes of a batch: fewer than configured after calls that broke off.
     batch_bytes: usize,
-    /// Batches under way, by number; taken away from their thread when staging needs the room.
+    /// Batches under way, by number; removed without the thread's doing when staging needs the room.
     under_way: BTreeMap<u64, Arc<Vec<Entry>>>,
     bytes: usize,
     by_program: Map<u64, usize>,
     outcomes: Vec<Settled>,
     batches: u64,
-    /// When the batch leaves that is not full.
+    /// When a batch leaves although it is not full.
     due: Option<Instant>,
-    /// The thread was called for what waits and has not looked yet.
+    /// The thread was called for what waits, and has not looked yet.
     is_called: bool,
     stage: Stage,
 }
@@ -127,9 +127,9 @@ struct State {
 pub enum Next {
     /// A batch to ship.
     Batch(Batch),
-    /// Nothing before this time, if there is one, or before the bell rings.
+    /// Nothing until the bell rings, or until this time if one is given.
     Wait(Option<Instant>),
-    /// The queue has ended and nothing waits.
+    /// The queue has ended, and nothing waits.
     Ended,
 }
 
@@ -138,28 +138,28 @@ pub enum Next {
 pub struct Queue {
     limits: Limits,
     state: Mutex<State>,
-    /// Rung for the sink's thread.
+    /// Rung to wake the sink's thread.
     bell: Doorbell,
-    /// That thread's.
+    /// The progress of the sink's thread.
     life: Arc<Life>,
 }
 
 impl Queue {
-    /// An empty one.
+    /// An empty queue.
     ///
     /// # Errors
-    /// When there is no descriptor left.
+    /// When no file descriptor is left.
     pub fn new(limits: Limits) -> io::Result<Self> {
         let state = State { batch_bytes: limits.batch_bytes, ..State::default() };
         Ok(Self { limits, state: Mutex::new(state), bell: Doorbell::new()?, life: Arc::default() })
     }
 
-    /// What the sink's thread listens to while there is nothing to do.
+    /// The bell on which the sink's thread waits while there is nothing to do.
     pub fn bell(&self) -> &Doorbell {
         &self.bell
     }
 
-    /// Where the sink's thread says that it gets on.
+    /// Where the sink's thread notes its progress.
     pub fn life(&self) -> &Arc<Life> {
         &self.life
     }
@@ -168,8 +168,8 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes entries in, or tells by an outcome that one found no room. The sink's thread is called if nothing is to be
-    /// waited for; else whoever pushes has to [`call`](Self::call) it in time, so that it does not wake up just to wait.
+    /// Adds entries; for an entry without room, records the outcome [`Outcome::QueueFull`]. The sink's thread is called if a batch
+    /// is full or the end is near. Otherwise the caller has to [`call`](Self::call) it in time, so it never wakes up just to wait.
     pub fn push(&self, entries: impl IntoIterator<Item = Entry>) {
         let mut state = self.lock();
         entries.into_iter().for_each(|entry| self.push_one(&mut state, entry));
@@ -182,7 +182,7 @@ impl Queue {
         }
     }
 
-    /// Has a batch leave that is not full, if its time comes before `next`, when whoever calls may call again.
+    /// Calls the sink's thread for a batch that is not full, if it is due before `next`, when this may be called again.
     pub fn call(&self, next: Instant) {
         let mut state = self.lock();
         if state.due.is_some_and(|due| due <= next) {
@@ -203,7 +203,7 @@ impl Queue {
             state.settled(&entry, Outcome::QueueFull);
             return;
         }
-        // Beyond half of the room others may be refused: what is kept must not keep the memory that it shares with them.
+        // Above half of the limit, later entries may be refused: an entry must not hold on to memory that it shares with those.
         if state.bytes > self.limits.bytes / 2 {
             entry.take_own_memory();
         }
@@ -215,54 +215,54 @@ impl Queue {
         std::mem::take(&mut self.lock().outcomes)
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// Whether nothing waits, and nothing is under way.
     pub fn is_empty(&self) -> bool {
         let state = self.lock();
         state.waiting.is_empty() && state.under_way.is_empty()
     }
 
-    /// Whether it has ended, and all that was in it is settled.
+    /// Whether the queue has ended, and all that was in it is settled.
     pub fn is_through(&self) -> bool {
         self.stage() == Stage::Ending && self.is_empty()
     }
 
-    /// How full it is.
+    /// How full the queue is.
     pub fn fill(&self) -> Fill {
         let state = self.lock();
         let largest = state.by_program.values().max().copied().unwrap_or(0);
         Fill {
             bytes: state.bytes,
             limit_bytes: self.limits.bytes,
-            // What it adds is no longer free.
+            // Halved, because each byte that it adds also makes the free room smaller.
             room_bytes: self.limits.bytes.saturating_sub(state.bytes + largest) / 2,
         }
     }
 
-    /// Bytes that find room which nobody else needs: three quarters of the queue are left to those who come meanwhile.
+    /// Spare room in bytes: three quarters of the queue are left to annotations that come meanwhile.
     pub fn room(&self) -> usize {
         (self.limits.bytes / 4).saturating_sub(self.lock().bytes)
     }
 
-    /// Whether entries find such room. Entries that never would find it are to be tried when nothing else is there.
+    /// Whether entries fit into the spare room. An empty queue takes any entries, even those that would never fit.
     pub fn has_room_for<'a>(&self, entries: impl IntoIterator<Item = &'a Entry>) -> bool {
         let state = self.lock();
         let cost: usize = entries.into_iter().map(Entry::cost_bytes).sum();
         state.bytes == 0 || state.bytes + cost <= self.limits.bytes / 4
     }
 
-    /// Whether what a program records is shipped as it comes: next to nothing of it waits, a sixteenth of the queue.
+    /// Whether a program's annotations are shipped as they come: they fill no more than a sixteenth of the queue.
     pub fn keeps_up_with(&self, program: u64) -> bool {
         let share = self.lock().by_program.get(&program).copied().unwrap_or(0);
         share <= self.limits.bytes / 16
     }
 
-    /// Gives up entries that wait for room outside.
+    /// Gives up entries that are not in the queue, but wait for room in it.
     pub fn evict(&self, entries: impl IntoIterator<Item = Entry>) {
         let mut state = self.lock();
         entries.into_iter().for_each(|entry| state.settled(&entry, Outcome::SpoolEvicted));
     }
 
-    /// Tells the thread that the end is near: it ships without lingering, and tries again soon if it pauses.
+    /// Tells the thread that the end is near: it ships without lingering, and cuts a pause short.
     pub fn hurry(&self) {
         self.enter(Stage::Hurrying);
     }
@@ -278,8 +278,8 @@ impl Queue {
         }
     }
 
-    /// Gives up every entry with an annotation of a frame up to `frame`, also those under way. What is under way with one leaves
-    /// anew.
+    /// Gives up every entry with an annotation of a frame up to `frame`, also those under way. The other entries of a batch under
+    /// way are sent again.
     pub fn evict_up_to_frame(&self, frame: u64) {
         let mut state = self.lock();
         for entry in state.waiting.take_up_to_frame(frame) {
@@ -295,7 +295,7 @@ impl Queue {
         }
     }
 
-    /// Waits for a batch; `None` once the queue has ended and nothing waits.
+    /// Waits for a batch; `None` once the queue has ended, and nothing waits.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
@@ -344,14 +344,14 @@ impl Queue {
         state.send(entries)
     }
 
-    /// The entry that waits longest, if there is one, as a batch of its own, whatever the limits of batches.
+    /// The first waiting entry, if there is one, as a batch of its own, whatever the limits of batches.
     pub fn next_single(&self) -> Option<Batch> {
         let mut state = self.lock();
         let entry = state.waiting.pop_front()?;
         Some(state.send(vec![entry]))
     }
 
-    /// Makes a batch of each entry of one; none, if staging has taken it away.
+    /// Splits a batch into batches of one entry each; none if the batch was taken away because staging needed the room.
     pub fn split(&self, batch: Batch) -> Vec<Batch> {
         let mut state = self.lock();
         let Some(entries) = state.under_way.remove(&batch.number) else { return Vec::new() };
@@ -359,13 +359,13 @@ impl Queue {
         Arc::unwrap_or_clone(entries).into_iter().map(|entry| state.send(vec![entry])).collect()
     }
 
-    /// Whether the batch still is this thread's to ship: staging may have taken it away.
+    /// Whether the thread may still ship the batch: it may have been taken away because staging needed the room.
     pub fn holds(&self, batch: &Batch) -> bool {
         self.lock().under_way.contains_key(&batch.number)
     }
 
-    /// Has the entries of batches, which are given in their order, shipped anew before all others, and in smaller batches
-    /// until some of those are settled.
+    /// Takes back batches, given in their order. Their entries are shipped again before all others, in smaller batches until
+    /// some of those are settled.
     pub fn give_back(&self, batches: impl DoubleEndedIterator<Item = Batch>) {
         let mut state = self.lock();
         state.batch_bytes = (state.batch_bytes / 2).max(MIN_BATCH_BYTES);
@@ -376,19 +376,19 @@ impl Queue {
         }
     }
 
-    /// Settles a batch of which all entries had the same fate; the next ones may be larger.
+    /// Settles a batch whose entries all have the same outcome; the next batches may be larger.
     pub fn settle(&self, batch: &Batch, outcome: Outcome) {
         let mut state = self.lock();
         state.batch_bytes = (2 * state.batch_bytes).min(self.limits.batch_bytes);
         state.settle_batch(batch, outcome);
     }
 
-    /// Settles what was called by itself, which says nothing of larger batches.
+    /// Settles a batch of one entry that was sent by itself, which tells nothing about larger batches.
     pub fn settle_single(&self, batch: &Batch, outcome: Outcome) {
         self.lock().settle_batch(batch, outcome);
     }
 
-    /// Sleeps; when the end comes nearer meanwhile, not to the end, so that a last try comes soon.
+    /// Sleeps for `pause`, or less if the end comes nearer meanwhile, so that a last try comes soon.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
@@ -417,7 +417,7 @@ impl Queue {
 }
 
 impl State {
-    /// A new batch, under way.
+    /// Makes a new batch, which is now under way.
     fn send(&mut self, entries: Vec<Entry>) -> Batch {
         self.batches += 1;
         let (number, entries) = (self.batches, Arc::new(entries));
@@ -425,18 +425,18 @@ impl State {
         Batch { number, entries }
     }
 
-    /// Has entries that were under way wait again, before all others.
+    /// Puts entries that were under way back, before all others.
     fn put_back(&mut self, entries: Vec<Entry>) {
         entries.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
     }
 
-    /// Nothing, if staging has taken the batch away.
+    /// Settles the entries of a batch; does nothing if the batch was taken away.
     fn settle_batch(&mut self, batch: &Batch, outcome: Outcome) {
         let Some(entries) = self.under_way.remove(&batch.number) else { return };
         entries.iter().for_each(|entry| self.settle(entry, outcome));
     }
 
-    /// Takes room for an entry; false if there is none.
+    /// Reserves room for an entry; false if there is none.
     fn charge(&mut self, entry: &Entry, most: usize) -> bool {
         let cost = entry.cost_bytes();
         let free = most.saturating_sub(self.bytes);
@@ -451,7 +451,7 @@ impl State {
         has_room
     }
 
-    /// Gives the room of an entry back.
+    /// Releases the room of an entry.
     fn discharge(&mut self, entry: &Entry) {
         let cost = entry.cost_bytes();
         self.bytes -= cost;
@@ -468,7 +468,7 @@ impl State {
         self.settled(entry, outcome);
     }
 
-    /// Says what became of an entry; neighbours of the same frame and fate are told together.
+    /// Records the outcome of an entry; neighbours with the same frame and outcome are recorded together.
     fn settled(&mut self, entry: &Entry, outcome: Outcome) {
         for &(frame, annotations) in entry.refs.as_slice() {
             if let Some(last) = self.outcomes.last_mut()

@@ -1,4 +1,4 @@
-//! A Scribe server as a sink: many messages in one `Log` call over framed TBinary, and several calls under way, for an
+//! A Scribe server as a sink: many messages in one `Log` call over framed TBinary, and several calls under way, because an
 //! answer may have to wait for a disk.
 
 use std::fmt::Display;
@@ -16,30 +16,30 @@ use super::pump::{Outlet, Pump};
 use super::queue::{Batch, Entry, Next, Outcome};
 use crate::config::Config;
 
-/// After so many connections in a row that broke without an answer entries are called one by one.
+/// After this many connections in a row that broke without an answer, entries are sent one by one.
 const BREAKS: u32 = 3;
-/// An upstream that has refused so many entries in a row takes none, it seems. One that refuses a few of many has trouble with
-/// these, and they are counted.
+/// An upstream that has refused this many entries in a row seems to take none at all. An upstream that refuses a few of many has
+/// trouble with those entries only, and they are counted.
 const REFUSALS: u32 = 3;
 
-/// One upstream.
+/// The sink of one upstream.
 #[derive(Debug)]
 pub struct Scribe {
     upstream: String,
     category: String,
     pipeline: Pipeline<Batch>,
-    /// Batches of one entry, because calls with them failed. While there are any, nothing else is sent.
+    /// Batches of one entry each, made because larger calls with these entries failed. While there are any, nothing else is sent.
     trial: Trial<Batch>,
     /// Connections that broke since the last answer.
     breaks: u32,
-    /// Of messages that the upstream refuses,
+    /// Rate limit of the log lines about refused messages.
     refused: Notices,
-    /// and how many in a row.
+    /// How many entries in a row were refused.
     refusals: u32,
 }
 
 impl Scribe {
-    /// Not connected yet.
+    /// Starts without a connection.
     pub fn new(upstream: &str, category: &str, config: &Config) -> Self {
         let client = Client::new(upstream, Duration::from_millis(config.io_timeout_ms));
         let window = Window { calls: config.window_calls, bytes: config.window_bytes };
@@ -54,8 +54,8 @@ impl Scribe {
         }
     }
 
-    /// Hands over what the window has room for and says until when there is nothing more to do; none once there never
-    /// will be.
+    /// Hands over as many batches as the window has room for. Returns until when there is nothing more to do; `None` once there
+    /// never will be.
     fn fill(&mut self, pump: &Pump) -> Option<Option<Instant>> {
         self.pipeline.retain_waiting(|batch| pump.queue.holds(batch));
         while self.pipeline.has_room() {
@@ -93,7 +93,7 @@ impl Scribe {
         }
     }
 
-    /// Settles what was answered. Of a batch that is refused the entries are tried one by one, before what is behind it.
+    /// Settles the batches that were answered. The entries of a refused batch are tried one by one, before the batches behind it.
     fn settle_answered(&mut self, pump: &mut Pump) {
         while self.trial.is_empty()
             && let Some((batch, verdict)) = self.pipeline.pop()
@@ -116,14 +116,14 @@ impl Scribe {
         pump.answered();
     }
 
-    /// It answered `OK`.
+    /// The upstream answered `OK`.
     fn succeeded(&mut self, pump: &mut Pump) {
         self.answered(pump);
         self.refusals = 0;
         pump.well();
     }
 
-    /// It refused an entry.
+    /// The upstream refused an entry.
     fn was_refused(&mut self, why: &str, pump: &mut Pump) {
         self.answered(pump);
         self.tell_refused(&format_args!("a message was refused: {why}"));
@@ -135,7 +135,7 @@ impl Scribe {
         }
     }
 
-    /// Calls one entry by itself.
+    /// Sends one entry by itself.
     fn try_one(&mut self, pump: &mut Pump) -> io::Result<()> {
         self.trial.retain(|batch| pump.queue.holds(batch));
         if self.trial.wants_more() {
@@ -164,7 +164,7 @@ impl Scribe {
         Ok(())
     }
 
-    /// The entry that was called has no answer that says anything of it by itself.
+    /// A call with one entry failed without an answer about that entry.
     fn failed(&mut self, trouble: &Trouble, pump: &mut Pump) -> io::Result<()> {
         if matches!(trouble, Trouble::Broken(_) | Trouble::Failed(_)) {
             self.trial.broke();
@@ -172,7 +172,7 @@ impl Scribe {
         pump.later(trouble.cause(), trouble)
     }
 
-    /// The entry that was called has an answer, and perhaps another one is given up by that.
+    /// A call with one entry was answered, which may also decide that another entry is given up.
     fn decide(&mut self, outcome: Outcome, pump: &Pump) {
         let (answered, given_up) = self.trial.answered();
         answered.iter().for_each(|batch| pump.queue.settle_single(batch, outcome));
@@ -206,8 +206,8 @@ impl Outlet for Scribe {
     }
 }
 
-/// Until when it may wait. While nothing is under way, that is no more than waiting for something to do; else it shows often
-/// enough that it gets on.
+/// Until when the thread may wait. While no call is under way it rests, waiting for something to do; otherwise it wakes up often
+/// enough to show progress.
 fn until(due: Option<Instant>, is_idle: bool, life: &Life) -> Option<Instant> {
     if is_idle {
         life.rests();
@@ -223,8 +223,9 @@ fn sign_of(life: &Life) -> io::Result<()> {
     Ok(())
 }
 
-/// What a call and each of its messages take on the wire beside texts; a guess that is too low costs a copy.
+/// About how many bytes a call takes on the wire in addition to its messages; too low a guess costs a copy.
 const CALL_BYTES: usize = 64;
+/// About how many bytes each message takes in addition to its texts.
 const ENTRY_BYTES: usize = 16;
 
 fn encode(category: &str, entries: &[Entry], sequence: i32) -> Vec<u8> {

@@ -4,18 +4,18 @@ use blkin_thrift::writer::{SpanFields, append_span};
 
 use crate::join::{Share, SpanPiece, Timing};
 
-/// Writes spans into memory that is used again.
+/// Encodes spans into a reused buffer.
 #[derive(Debug, Default)]
 pub struct Encoder {
     span: Vec<u8>,
 }
 
 impl Encoder {
-    /// The spans of one piece, encoded, each with what it was made of.
+    /// Calls `each` with every encoded span of a piece, and the message's annotations from which it was made.
     ///
-    /// Every service that took part gets a span of its own: of one that tells of several, such as a call's client
-    /// and server on the same node, Zipkin's Scribe keeps only the first and drops the others' half. Only the first
-    /// span of a service has start and duration.
+    /// Every service that took part gets a span of its own. If one span had the annotations of several services, such as a
+    /// call's client and server on the same node, Zipkin's Scribe collector would keep only the first service's, and drop the
+    /// others. Only the first span of a service has start and duration.
     pub fn spans(&mut self, piece: &SpanPiece, mut each: impl FnMut(&[u8], &Share)) {
         for share in &piece.shares {
             let timing = if share.is_further { Timing::default() } else { piece.timing_of(share) };
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(times, [(Some(1), Some(8)), (Some(2), Some(4))]);
     }
 
-    /// The first of them is not looked for in so many.
+    /// With so many services, the service's first message is not found any more.
     #[test]
     fn a_further_message_of_one_of_very_many_services_has_no_time_of_its_own() {
         let mut join = join();

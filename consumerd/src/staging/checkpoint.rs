@@ -1,32 +1,32 @@
-//! Sums of everything that has been retired, so that the ledger balances again after a restart.
+//! The sums of all retired frames, so that the ledger balances again after a restart.
 
 /// Figures of one program, of its retired frames only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramState {
     /// The holder's number of the program.
     pub program: u64,
-    /// Its figures already are part of the departed ones: only its release is outstanding.
+    /// Its figures are part of the departed programs' sums already: it only remains to be released.
     pub folded: bool,
-    /// Records which somebody had drained before this daemon attached.
+    /// Records that an earlier daemon had drained and settled before this daemon attached.
     pub drained_before: u64,
-    /// Records of an earlier daemon that ended before they were settled.
+    /// Records that an earlier daemon had drained, which ended before it had settled them.
     pub unsettled: u64,
     /// Records drained.
     pub drained: u64,
     /// Records that passed validation.
     pub valid: u64,
-    /// Records that did not.
+    /// Records that failed validation.
     pub invalid: u64,
     /// Records lost as torn.
     pub torn: u64,
-    /// Where each ring stands which has been drained at all.
+    /// How far each ring is drained, for rings that were drained at all.
     pub slots: Vec<SlotState>,
 }
 
-/// Where one ring stands.
+/// How far one ring is drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotState {
-    /// Which ring.
+    /// The ring.
     pub slot: u32,
     /// Grain up to which it is drained.
     pub grain: u64,
@@ -37,9 +37,9 @@ pub struct SlotState {
 /// Figures of one sink, of retired frames only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SinkState {
-    /// Its name as in the metrics.
+    /// Name of the sink, as in the metrics.
     pub name: String,
-    /// Annotations which the other side has acknowledged.
+    /// Annotations that the other side has acknowledged.
     pub acked: u64,
     /// Lost because the queue was full.
     pub queue_full: u64,
@@ -58,18 +58,18 @@ pub const DEPARTED_FIGURES: usize = 17;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepartedTotals(pub [u64; DEPARTED_FIGURES]);
 
-/// Everything that a new worker cannot read from the frames.
+/// All the state that a new worker cannot read from the frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Number of the first frame that is not retired.
     pub next_frame: u64,
     /// Spans that left before they were complete.
     pub spans_split: u64,
-    /// Programs that ended.
+    /// How many programs have ended.
     pub programs_departed: u64,
-    /// The largest number of a program that was attached. One up to it that has no state below was let go.
+    /// The largest number of an attached program. A program up to this number without a state below was released.
     pub last_program: u64,
-    /// Their figures.
+    /// Sums over the programs that have ended.
     pub departed: DepartedTotals,
     /// Figures of each sink.
     pub sinks: Vec<SinkState>,
@@ -77,18 +77,20 @@ pub struct Checkpoint {
     pub programs: Vec<ProgramState>,
 }
 
-/// Bytes of a program's state, and of each of its rings beside that.
+/// Bytes of a program's state, without its rings.
 pub const PROGRAM_BYTES: usize = 9 * 8;
-/// See [`PROGRAM_BYTES`].
+/// Bytes of each of its rings.
 pub const RING_BYTES: usize = 3 * 8;
 
-/// Most sinks, programs and rings which a checkpoint is believed to hold.
+/// Most sinks that a checkpoint can credibly hold.
 const MAX_SINKS: u64 = 64;
+/// Most programs that a checkpoint can credibly hold.
 const MAX_PROGRAMS: u64 = 1 << 20;
+/// Most rings that a program in a checkpoint can credibly have.
 const MAX_SLOTS: u64 = 1 << 16;
 
 impl Checkpoint {
-    /// As little-endian words; names are length and bytes.
+    /// Encodes a checkpoint as little-endian words; a name is its length and its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256 + self.programs.len() * 128);
         put(&mut out, &[self.next_frame, self.spans_split, self.programs_departed, self.last_program]);
@@ -122,7 +124,7 @@ impl Checkpoint {
         out
     }
 
-    /// The other way round; `None` when the bytes are no checkpoint.
+    /// Decodes a checkpoint; `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let next_frame = take(&mut rest)?;
@@ -164,7 +166,7 @@ fn take_list<T>(rest: &mut &[u8], most: u64, one: impl Fn(&mut &[u8]) -> Option<
     if count > most {
         return None;
     }
-    // No memory is reserved by the count: each entry has to be there first.
+    // No memory is allocated for `count` in advance: the count may be wrong, so each entry has to be there first.
     let mut list = Vec::new();
     for _ in 0..count {
         list.push(one(rest)?);

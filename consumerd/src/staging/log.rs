@@ -1,4 +1,4 @@
-//! Appending, committing, retiring and finding frames again.
+//! The log of frames: appending, committing, retiring, and reading again.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::layout::{
 };
 use super::memory::Memory;
 
-/// A place in a ring: which grain, and how many records came before it.
+/// A place in a ring: a grain, and how many records came before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Grain number, counted from the ring's first lap.
@@ -23,11 +23,11 @@ pub struct Place {
 /// One drained range of one ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Counts up by one from frame to frame; given by the log.
+    /// Number of the frame, one more than that of the frame before; given by the log.
     pub number: u64,
     /// The holder's number of the program.
     pub program: u64,
-    /// Which of its rings.
+    /// The ring of the program.
     pub slot: u32,
     /// Records in it.
     pub records: u32,
@@ -35,7 +35,7 @@ pub struct Frame {
     pub from: Place,
     /// Where it ends.
     pub to: Place,
-    /// Records which were lost as torn in this range.
+    /// Records that were lost as torn in this range.
     pub torn: u64,
     /// The raw grains.
     pub raw: Vec<u8>,
@@ -63,18 +63,18 @@ pub enum StagingError {
 /// What a worker finds when it starts.
 #[derive(Debug)]
 pub struct Recovered {
-    /// Sums of everything retired; empty in a new log.
+    /// The sums of all retired frames; empty in a new log.
     pub checkpoint: Checkpoint,
-    /// Log position of the first frame which is not retired.
+    /// Log position of the first frame that is not retired.
     pub tail: u64,
-    /// Where the log ends contradicted where it begins: it has been [cut](Staging::cut) to nothing.
+    /// The end of the log contradicted its beginning, so it has been [cut](Staging::cut) to nothing.
     pub is_cut: bool,
 }
 
-/// Where in a frame's header its checksum stands, the last of it.
+/// Offset of the checksum in a frame's header, at its end.
 const CHECKSUM_AT: usize = FRAME_HEADER_BYTES - 8;
 
-/// Records that are written with their header in one call, at most so many bytes.
+/// Up to this many bytes of records are copied behind their header and written with it in one call.
 const MAX_COPIED_BYTES: usize = 32 << 10;
 
 /// The log over some memory.
@@ -82,23 +82,23 @@ const MAX_COPIED_BYTES: usize = 32 << 10;
 pub struct Staging<M> {
     memory: M,
     geometry: Geometry,
-    /// Written, maybe not committed.
+    /// End of what is written, possibly not committed yet.
     written: u64,
-    /// Committed: what a new worker would find.
+    /// End of what is committed, and what a new worker would find.
     head: u64,
     /// Tail of the newest whole checkpoint.
     tail: u64,
     next_number: u64,
     checkpoint_sequence: u64,
-    /// Memory for a header and what follows it.
+    /// A reused buffer for a header and the records behind it.
     together: Vec<u8>,
 }
 
 impl<M: Memory> Staging<M> {
-    /// Lays an empty log into zeroed memory.
+    /// Formats zeroed memory as an empty log.
     ///
     /// # Errors
-    /// When the memory cannot be written or the geometry makes no sense.
+    /// When the memory cannot be written, or the geometry is invalid.
     pub fn format(memory: &mut M, geometry: Geometry) -> Result<(), StagingError> {
         if !geometry.is_valid() {
             return Err(StagingError::Damaged("its sizes make no sense"));
@@ -112,12 +112,12 @@ impl<M: Memory> Staging<M> {
         Ok(memory.write(0, &header)?)
     }
 
-    /// Whether there is a log of this version in a memory, and of these sizes.
+    /// Whether a memory holds a log of this version and of these sizes.
     pub fn is_of(memory: &M, geometry: Geometry) -> bool {
         read_geometry(memory).is_ok_and(|found| found == geometry)
     }
 
-    /// The newest checkpoint that is whole in a log of these sizes, which is left as it is.
+    /// The newest whole checkpoint in a log of these sizes. The log is not changed.
     ///
     /// # Errors
     /// When the memory cannot be read.
@@ -125,7 +125,7 @@ impl<M: Memory> Staging<M> {
         Ok(newest_checkpoint(memory, geometry)?.map(|(checkpoint, ..)| checkpoint))
     }
 
-    /// Opens a log, maybe one that another worker left at any instruction.
+    /// Opens a log; an earlier worker may have left it at any instruction.
     ///
     /// # Errors
     /// When the memory cannot be read, or holds no log of this version.
@@ -152,7 +152,7 @@ impl<M: Memory> Staging<M> {
         Ok((staging, Recovered { checkpoint, tail, is_cut }))
     }
 
-    /// Ends the log at `position`, because what is committed behind that cannot be read.
+    /// Ends the log at `position`, because what is committed behind it cannot be read.
     ///
     /// # Errors
     /// When the memory cannot be written.
@@ -163,11 +163,10 @@ impl<M: Memory> Staging<M> {
         self.forget(position, lost)
     }
 
-    /// Reads the committed frame at `position` as [`Self::read_frame`] does, for who goes over all from the tail on: it has to be
-    /// the next one.
+    /// Like [`Self::read_frame`], for reading all frames in order from the tail: the frame's number has to be the next one.
     ///
     /// # Errors
-    /// When the memory cannot be read, or the entry is damaged or another's.
+    /// When the memory cannot be read, the entry is damaged, or its number is not the next one.
     pub fn read_next(&mut self, position: u64) -> Result<Option<(Frame, u64)>, StagingError> {
         let found = self.read_frame(position)?;
         if let Some((frame, _)) = &found {
@@ -179,7 +178,7 @@ impl<M: Memory> Staging<M> {
         Ok(found)
     }
 
-    /// Reads the committed frame at `position` and says where the next one begins; `None` at the end.
+    /// Reads the committed frame at `position`, and returns it with the position of the next one; `None` at the end.
     ///
     /// # Errors
     /// When the memory cannot be read or the entry is damaged.
@@ -192,7 +191,7 @@ impl<M: Memory> Staging<M> {
                 return Err(StagingError::Damaged("an entry has an impossible length"));
             }
             match half(&start, 0) {
-                // Nothing else may follow it: behind a shorter one the next entry could begin where the log has no room for it.
+                // Padding must reach the end of the area: behind shorter padding, the next entry could begin where it does not fit.
                 PAD_MAGIC if bytes != self.room_to_wrap(position) => {
                     return Err(StagingError::Damaged("an entry has an impossible length"));
                 }
@@ -233,10 +232,10 @@ impl<M: Memory> Staging<M> {
         })
     }
 
-    /// Writes `frame` behind the log and gives its number and end; [`Self::commit`] makes it count.
+    /// Writes `frame` behind the log, and returns its number and end. It counts only after [`Self::commit`].
     ///
     /// # Errors
-    /// [`StagingError::Full`] when there is no room until frames are retired; nothing has changed then.
+    /// [`StagingError::Full`] when there is no room until frames are retired; then nothing has changed.
     pub fn append(&mut self, frame: &Frame) -> Result<(u64, u64), StagingError> {
         let bytes = entry_bytes(frame.raw.len());
         if frame.raw.len() > MAX_FRAME_RAW_BYTES {
@@ -258,7 +257,7 @@ impl<M: Memory> Staging<M> {
         Ok((number, self.written))
     }
 
-    /// One call costs more than to copy what a ring holds that fills slowly.
+    /// Writes a header and records. A few records are copied first, because that costs less than a second system call.
     fn write_frame(&mut self, at: u64, header: &[u8], raw: &[u8]) -> Result<(), StagingError> {
         if raw.len() > MAX_COPIED_BYTES {
             self.memory.write(at, header)?;
@@ -270,7 +269,7 @@ impl<M: Memory> Staging<M> {
         Ok(self.memory.write(at, &self.together)?)
     }
 
-    /// Makes every appended frame count, with one write of eight bytes.
+    /// Commits every appended frame, with one write of eight bytes.
     ///
     /// # Errors
     /// When the memory cannot be written.
@@ -282,10 +281,10 @@ impl<M: Memory> Staging<M> {
         Ok(())
     }
 
-    /// Retires everything before `tail`, whose sums `checkpoint` holds, and gives its memory back.
+    /// Retires everything before `tail`, whose sums are in `checkpoint`, and frees its memory.
     ///
     /// # Errors
-    /// When the memory cannot be written or the checkpoint is too large; the older one then still counts.
+    /// When the memory cannot be written, or the checkpoint is too large; then the older checkpoint still counts.
     pub fn retire(&mut self, checkpoint: &Checkpoint, tail: u64) -> Result<(), StagingError> {
         let payload = checkpoint.encode();
         if (payload.len() + CHECKPOINT_HEADER_BYTES) as u64 > self.geometry.checkpoint_bytes {
@@ -306,7 +305,7 @@ impl<M: Memory> Staging<M> {
         self.forget(old, tail)
     }
 
-    /// Says to the holder that the worker is through with a round of its work.
+    /// Writes the worker's heartbeat, which shows the holder that the worker makes progress.
     ///
     /// # Errors
     /// When the memory cannot be written.
@@ -334,7 +333,7 @@ impl<M: Memory> Staging<M> {
         self.written
     }
 
-    /// Number which the next frame will get.
+    /// Number that the next frame will get.
     pub fn next_number(&self) -> u64 {
         self.next_number
     }
@@ -347,7 +346,7 @@ impl<M: Memory> Staging<M> {
         self.geometry.log_bytes - position % self.geometry.log_bytes
     }
 
-    /// Punches the whole pages between two positions out of the memory.
+    /// Frees the whole pages between two positions, by punching holes.
     fn forget(&mut self, from: u64, to: u64) -> Result<(), StagingError> {
         let (first, last) = (from.next_multiple_of(4096).min(to), to / 4096 * 4096);
         let mut at = first;

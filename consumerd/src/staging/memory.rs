@@ -1,4 +1,4 @@
-//! The bytes under the staging log: a memfd in life, a recording double in tests.
+//! The memory under the staging log: a memfd in the daemon, a recording double in tests.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,38 +6,38 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{Errno, pread, pwrite};
 
-/// Bytes that outlive the process which writes them.
+/// Memory that outlives the process that writes it.
 ///
-/// A write of eight aligned bytes is there as a whole or not at all; a longer one may be cut anywhere.
+/// A write of eight aligned bytes happens as a whole or not at all; a longer write may be cut anywhere.
 pub trait Memory {
     /// Writes `bytes` at `offset`.
     ///
     /// # Errors
-    /// Whatever the system says, for instance that no memory is left.
+    /// Any error of the system, for instance that no memory is left.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Fills `bytes` from `offset`.
     ///
     /// # Errors
-    /// Whatever the system says; reading past the end is `UnexpectedEof`.
+    /// Any error of the system; `UnexpectedEof` when reading past the end.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// Gives the pages which lie wholly inside the range back; they read as zero afterwards.
+    /// Frees the pages that lie entirely inside the range; they read as zero afterwards.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system.
     fn forget(&mut self, offset: u64, length: u64) -> io::Result<()>;
 }
 
-/// A memfd which the holder made and passes to every worker.
+/// A memfd that the holder made and passes to every worker.
 #[derive(Debug)]
 pub struct Memfd(OwnedFd);
 
 impl Memfd {
-    /// Makes an empty one of `bytes` bytes; pages are taken when they are first written.
+    /// Creates an empty memfd of `bytes` bytes; pages are allocated when they are first written.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system.
     pub fn create(bytes: u64) -> io::Result<Self> {
         let fd = match memfd_create("blkin-staging", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
             Err(Errno::INVAL) => memfd_create("blkin-staging", MemfdFlags::CLOEXEC)?,
@@ -47,7 +47,7 @@ impl Memfd {
         Ok(Self(fd))
     }
 
-    /// Takes one that was received.
+    /// Takes over a received descriptor.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
@@ -55,7 +55,7 @@ impl Memfd {
     /// A second handle on the same bytes.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// When no file descriptor is left.
     pub fn duplicate(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }

@@ -1,12 +1,12 @@
-//! Words that are kept twice, each copy with a checksum: while one is written, or if something else writes to it, the
-//! other is whole.
+//! Words that are kept twice, each copy with a checksum: while one copy is being written, or if something else has damaged it,
+//! the other copy is whole.
 
 use std::io;
 
 use super::layout::{SECOND_COPY_BYTES, checksum, word};
 use super::memory::Memory;
 
-/// Writes words at `at`, and their second copy.
+/// Writes words at `at`, then their second copy.
 ///
 /// # Errors
 /// When the memory cannot be written.
@@ -16,7 +16,7 @@ pub fn write(memory: &mut impl Memory, at: u64, words: &[u64]) -> io::Result<()>
     [at, at + SECOND_COPY_BYTES].into_iter().try_for_each(|at| memory.write(at, &bytes))
 }
 
-/// Reads words from the first copy that is whole; zeros where none were ever written, and `None` where no copy is whole.
+/// Reads words from the first whole copy; zeros if none were ever written, and `None` if no copy is whole.
 ///
 /// # Errors
 /// When the memory cannot be read.

@@ -1,14 +1,13 @@
-//! What lies in a queue.
+//! The entries of a queue.
 
 use bytes::Bytes;
 
-/// How many annotations of which staged frames an entry carries. Nearly all come from one frame: that takes no memory
-/// of its own.
+/// How many annotations of which staged frames an entry carries. Nearly always it is one frame, for which nothing is allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refs {
-    /// All of one.
+    /// One frame.
     One((u64, u32)),
-    /// Of several, or of none.
+    /// Several frames, or none.
     Many(Box<[(u64, u32)]>),
 }
 
@@ -37,33 +36,33 @@ impl From<Vec<(u64, u32)>> for Refs {
     }
 }
 
-/// Messages that stand or fall together.
+/// Messages that are acknowledged or lost together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The messages, each ended by a line feed; none contains one.
     pub lines: Bytes,
-    /// How many there are.
+    /// How many messages there are.
     pub messages: usize,
     /// Which frames its annotations came from.
     pub refs: Refs,
-    /// Program that its room is charged to.
+    /// The program to which its room is charged.
     pub program: u64,
 }
 
 impl Entry {
-    /// Moves a message out of the portion of memory that it shares with others; many lines have one of their own.
+    /// Moves a single message out of the portion of memory that it shares with others. Entries of many lines have their own memory.
     pub(super) fn take_own_memory(&mut self) {
         if self.messages == 1 {
             self.lines = Bytes::copy_from_slice(&self.lines);
         }
     }
 
-    /// The oldest frame that it carries annotations of; none is older than that of an entry without any.
+    /// The oldest frame of its annotations; `u64::MAX` for an entry without any.
     pub fn first_frame(&self) -> u64 {
         self.refs.as_slice().iter().map(|(frame, _)| *frame).min().unwrap_or(u64::MAX)
     }
 
-    /// Room it takes in a queue.
+    /// Room that it takes in a queue.
     pub fn cost_bytes(&self) -> usize {
         self.lines.len() + self.refs.as_slice().len() * 16 + 96
     }

@@ -1,7 +1,8 @@
-//! The entries of a queue that wait.
+//! The waiting entries of a queue.
 //!
-//! While staging is full the oldest are given up with each round. Most wait in front, others anywhere, for a span leaves when
-//! it is closed, and not by its age. So it is known behind which place none is old: all others are not looked at.
+//! While staging is full, the oldest entries are given up in each round. Most of them are at the front, but others can be
+//! anywhere, because spans leave when they are closed, not in the order of their age. So this keeps track of the place behind
+//! which there is no old entry; entries behind it are not visited.
 
 use std::collections::VecDeque;
 
@@ -12,11 +13,11 @@ pub(super) struct Waiting {
     entries: VecDeque<Entry>,
     messages: usize,
     bytes: usize,
-    /// Place of the first entry. What comes before all others takes the place before it.
+    /// Place of the first entry. An entry pushed to the front takes the place before it.
     first: i64,
-    /// Places of those that are older than all behind them, and their first frames: both ascend.
+    /// Places and first frames of the entries that are older than all entries behind them; both ascend.
     older: VecDeque<(i64, u64)>,
-    /// How many entries were looked at for their age.
+    /// How many entries were checked for their age.
     #[cfg(test)]
     pub(super) looks: usize,
 }
@@ -65,7 +66,7 @@ impl Waiting {
         Some(entry)
     }
 
-    /// Takes out every entry with an annotation of a frame up to `frame`, in their order.
+    /// Takes out every entry with an annotation of a frame up to `frame`, in the entries' order.
     pub(super) fn take_up_to_frame(&mut self, frame: u64) -> Vec<Entry> {
         let count = self.older.partition_point(|(_, first)| *first <= frame);
         let Some((last, _)) = count.checked_sub(1).and_then(|index| self.older.get(index)) else {
@@ -77,7 +78,8 @@ impl Waiting {
             self.looks += looked_at;
         }
         self.older.drain(..count);
-        // Those that stay close up to what is behind them: very many may, where spans that were open for long wait behind others.
+        // The entries that stay are moved towards the back, to close the gaps. There may be very many of them, where spans that
+        // were open for long wait behind others.
         let (mut old, mut free) = (Vec::new(), looked_at);
         for at in (0..looked_at).rev() {
             let first = self.entries[at].first_frame();
@@ -96,7 +98,7 @@ impl Waiting {
         old
     }
 
-    /// Notes the frame of the entry at this index, if it is older than all behind it, of which all is noted.
+    /// Notes the entry at this index if it is older than all entries behind it, which are noted already.
     fn note_front(&mut self, index: usize, frame: u64) {
         if self.older.front().is_none_or(|(_, other)| frame < *other) {
             self.older.push_front((self.first + index as i64, frame));

@@ -23,7 +23,7 @@ fn rules() -> Rules {
     }
 }
 
-/// Where everything is annotated in these tests.
+/// Labels with the endpoint of all annotations in these tests.
 fn labels(name: &str, key: &str) -> &'static Labels {
     Box::leak(Box::new(Labels::new(name.into(), Arc::default(), key.into())))
 }
@@ -52,7 +52,7 @@ fn timing(piece: &SpanPiece) -> Timing {
 
 fn positions(piece: &SpanPiece) -> Vec<i64> {
     let mut positions = Vec::new();
-    // Nobody reads a span of id 0.
+    // A span with id 0 would not be decoded.
     let mut piece = piece.clone();
     piece.span_id += 1;
     Encoder::default().spans(&piece, |span, _| {
@@ -105,12 +105,12 @@ fn a_span_is_timed_by_its_call_or_if_it_is_local_from_its_first_event_to_its_las
     check(&[("cs", 120), ("cs", 100), ("cr", 350), ("cr", 300)], Some(100), Some(250));
     check(&[("before", 50), ("cs", 100), ("cr", 350), ("after", 400)], Some(100), Some(250));
     check(&[("start", 110), ("earlier", 100), ("end", 150)], Some(100), Some(50));
-    // What ends as it begins, or before, takes the least time that Zipkin shows.
+    // A span that ends when it begins, or earlier, gets the shortest duration that Zipkin shows.
     check(&[("cs", 100), ("cr", 100)], Some(100), Some(1));
     check(&[("cr", 90), ("cs", 100)], Some(100), Some(1));
     check(&[("start", 100), ("end", 100)], Some(100), Some(1));
     check(&[("end", 100)], Some(100), None);
-    // Others know the span's time.
+    // Another service knows the span's times.
     check(&[("start", 100), ("ss", 150)], None, None);
     check(&[("ms", 100), ("end", 150)], None, None);
 }
@@ -129,7 +129,7 @@ fn a_part_is_open_until_each_side_that_it_began_has_ended() {
         (&["csf", "crf", "cr"], true),
         (&["srf", "end"], false),
         (&["ms", "end"], true),
-        // What has ended does not begin again: the rest of it comes late.
+        // A side that was closed does not open again: what follows comes late.
         (&["cr", "cs"], true),
     ];
     for (keys, leaves) in cases {
@@ -157,7 +157,7 @@ fn any_other_span_leaves_at_a_closing_event_of_the_list() {
         join.add(&event(1, 5, "start", 100), 0, SECOND);
         join.add(&event(1, 5, closing, 150), 0, SECOND);
         let piece = one(&mut join);
-        // Of a message somebody else knows the time.
+        // For a message, another service knows the times.
         if closing != "mr" {
             assert_eq!(timing(&piece), Timing { timestamp_us: Some(100), duration_us: Some(50) });
         }
@@ -210,7 +210,7 @@ fn a_closed_span_waits_until_every_ring_is_drained_past_it() {
 #[test]
 fn of_two_closings_the_one_that_waits_longer_counts_whichever_was_read_first() {
     let mut join = Join::new(rules());
-    // The second comes from another ring, in which it lay already when the round began.
+    // The second annotation comes from another ring, and was in it already when the round began.
     join.add(&event(1, 5, "cr", 100), 8, SECOND);
     join.add(&event(1, 5, "ss", 90), 7, SECOND);
     let mut out = Vec::new();
@@ -367,14 +367,14 @@ fn the_end_of_programs_closes_their_parts() {
     join.add(&event(1, 5, "cs", 100), 0, SECOND);
     join.add(&event(3, 5, "start", 100), 0, SECOND);
     join.add(&event(4, 5, "sr", 100), 0, SECOND);
-    // One has only some of its programs left, the other none that ended.
+    // Of one span, only some of the programs have ended; of the other, none.
     [1, 2].into_iter().for_each(|program| join.add(&event(program, 6, "start", 100), 0, SECOND));
     join.add(&event(2, 7, "start", 100), 0, SECOND);
     join.programs_ended(|program| program != 2);
     assert_eq!(one(&mut join).span_id, 5);
 }
 
-/// A worker that was started anew learns of the end before it has read all that was staged.
+/// A restarted worker learns of a program's end before it has read all that was staged.
 #[test]
 fn what_is_read_of_a_program_after_its_end_is_closed_by_the_next_look_for_those_that_ended() {
     let mut join = Join::new(rules());

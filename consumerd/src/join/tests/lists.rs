@@ -1,8 +1,8 @@
-//! The lists of open spans: how long they become, and that who stays in them is found.
+//! The lists of open spans: how long they become, and that the spans in them are found.
 
 use super::*;
 
-/// Of a span that left by another way nobody comes across in these lists.
+/// Nothing else would remove a span from these lists that left another way.
 #[test]
 fn lists_of_open_spans_do_not_grow_with_those_that_left() {
     let mut join = Join::new(rules());
@@ -13,7 +13,7 @@ fn lists_of_open_spans_do_not_grow_with_those_that_left() {
     assert!(join.by_age.len() <= 1025 && join.quiet.len() <= 1025);
 }
 
-/// Once these lists are gone through, for what left.
+/// The lists are searched for spans that left, which must not remove the others.
 #[test]
 fn a_span_that_stays_open_while_very_many_leave_is_found_by_every_way_out() {
     let ways: [fn(&mut Join, &mut Vec<SpanPiece>); 4] = [

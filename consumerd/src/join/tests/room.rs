@@ -1,8 +1,8 @@
-//! What leaves at once, and what of it waits until sinks have room.
+//! Which spans leave at once, and which wait until sinks have room.
 
 use super::*;
 
-/// So many spans that are closed, or that nothing closes.
+/// A join with so many spans; `key` decides whether they are closed.
 fn join_of(rules: Rules, spans: u64, key: &str) -> Join {
     let mut join = Join::new(rules);
     (0..spans).for_each(|span| join.add(&event(1, span, key, 100), 0, SECOND));
@@ -78,7 +78,7 @@ fn to_split_spans_with_an_old_frame_no_others_are_looked_at() {
     assert!(join.open.looks - before <= 2 * SPANS as usize, "{}", join.open.looks - before);
 }
 
-/// Programs may end with each round, and a million spans of others be open.
+/// Programs may end in each round, while a million spans of others are open.
 #[test]
 fn where_a_program_ends_only_its_own_spans_are_looked_at() {
     const PROGRAMS: u64 = 1000;
@@ -93,7 +93,7 @@ fn where_a_program_ends_only_its_own_spans_are_looked_at() {
     assert!(join.open.looks - before <= 4 * PROGRAMS as usize, "{}", join.open.looks - before);
 }
 
-/// Else staging would stay full.
+/// Otherwise staging would stay full.
 #[test]
 fn a_span_that_left_hides_no_later_one_with_an_old_frame() {
     let mut join = Join::new(rules());

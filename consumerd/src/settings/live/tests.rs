@@ -12,7 +12,7 @@ use crate::settings::message::parse;
 
 const DAEMON: Reach = Reach::All;
 
-/// Numbers of processes that do not exist, and are taken for ones that run.
+/// Ids of processes that do not exist, and count as running in these tests.
 pub(super) const MADE_UP: [u32; 3] = [101, 102, 103];
 
 /// A program's control page, as the program sees it.
@@ -26,7 +26,7 @@ impl Page {
         Page(memfd)
     }
 
-    /// Blocked levels and rate.
+    /// Blocked levels and rate, as the program reads them.
     fn told(&self) -> (u64, u64) {
         let mut words = [0; 16];
         assert_eq!(pread(&self.0, &mut words, 3 * 8).unwrap(), words.len());
@@ -36,7 +36,7 @@ impl Page {
     }
 }
 
-/// A program of this very process, of a child, or of one that is made up.
+/// Attaches a program of this process, of a child, or of a made-up process.
 fn attached(settings: &Settings, number: u64, uid: u32, pid: u32, comm: &str) -> Page {
     let page = Page::new();
     let program = Program { number, uid, pid, comm: comm.into() };
@@ -174,7 +174,7 @@ fn a_program_that_had_ended_before_it_was_held_is_neither_set_nor_counted() {
     let settings = Settings::default();
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = child.id();
-    // Dead, but its parent has not asked for it yet.
+    // The process is dead, but its parent has not waited for it yet.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
     let _pages = [attached(&settings, 1, 5, pid, "osd"), attached(&settings, 2, 5, 0, "elsewhere")];
@@ -241,7 +241,7 @@ fn the_start_of_a_process_tells_it_from_the_next_of_its_number() {
 #[test]
 fn the_start_of_a_process_is_known_whatever_its_name_is() {
     let named = || {
-        // As the kernel cuts a name in the middle of a character.
+        // The kernel may cut a name in the middle of a character like this.
         set_name(c"process-of-gr\xc3").unwrap();
         born(gettid().as_raw_nonzero().get().cast_unsigned())
     };

@@ -1,4 +1,4 @@
-//! The queue, without anybody at its other end.
+//! The queue by itself, without a sink's thread.
 
 use bytes::Bytes;
 
@@ -29,7 +29,7 @@ fn a_program_that_floods_leaves_room_for_others() {
     assert!(queue.take_outcomes().is_empty());
 }
 
-/// The messages of many programs lie behind each other in the same memory.
+/// The messages of many programs lie one after the other in the same memory.
 #[test]
 fn what_is_kept_while_others_are_refused_keeps_no_memory_but_its_own() {
     let queue = queue(10 * 212);
@@ -175,7 +175,7 @@ fn a_batch_that_is_not_full_waits_for_more_from_its_first_entry_on() {
     assert!(matches!(queue.next(now), Next::Ended));
 }
 
-/// Each call wakes a thread; one that was woken to wait for more would wake up twice for each batch.
+/// Each call wakes the thread; if it were woken only to wait for more, it would wake up twice for each batch.
 #[test]
 fn the_thread_is_called_once_for_a_batch_and_only_when_that_is_to_leave() {
     let queue = lingering();
@@ -271,7 +271,7 @@ fn what_is_old_leaves_wherever_it_waits_and_the_rest_keeps_its_order() {
 fn to_give_up_what_is_old_nothing_behind_the_last_of_it_is_looked_at() {
     const ENTRIES: u64 = 1000;
     let queue = queue(1 << 20);
-    // Neighbours have changed places, as spans do that end out of turn.
+    // Neighbours have changed places, as happens with spans that end out of order.
     queue.push((0..ENTRIES).map(|number| entry(1, number ^ 1)));
     (0..ENTRIES).for_each(|frame| queue.evict_up_to_frame(frame));
     assert_eq!(count(&queue.take_outcomes(), Outcome::SpoolEvicted), ENTRIES as u32);
@@ -279,7 +279,7 @@ fn to_give_up_what_is_old_nothing_behind_the_last_of_it_is_looked_at() {
     assert!(looks <= 2 * ENTRIES as usize, "{looks}");
 }
 
-/// Else batches would be taken for full, and programs that have gone be kept for ever.
+/// Otherwise batches would be taken for full, and programs that have gone would be kept for ever.
 #[test]
 fn what_has_left_is_counted_nowhere_whichever_way_it_went() {
     let queue = queue(40 * 212);

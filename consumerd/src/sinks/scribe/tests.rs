@@ -1,4 +1,4 @@
-//! The sink against upstreams that break off.
+//! The Scribe sink against upstreams that disconnect.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -14,10 +14,10 @@ use super::*;
 use crate::sinks::queue::Refs;
 use crate::sinks::{Feed, Sink};
 
-/// Longest wait for a call, on whatever machine: half of how long the sinks of these tests let a silent upstream be.
+/// Longest wait for a call, even on a slow machine: half of the sinks' `io_timeout_ms` in these tests.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Nothing lingers, and pauses are short.
+/// A configuration without lingering, and with short pauses.
 fn config() -> Config {
     let io_timeout_ms = 2 * LIMIT.as_millis() as u64;
     Config { linger_ms: 0, backoff_min_ms: 1, backoff_max_ms: 2, io_timeout_ms, ..Config::default() }
@@ -35,7 +35,7 @@ fn entry(message: &str, frame: u64) -> Entry {
     Entry { lines, messages: 1, refs: Refs::One((frame, 1)), program: 1 }
 }
 
-/// Has the sink's thread called, which may have looked before anything was there.
+/// Pushes entries, and calls the sink's thread, which may have looked before they were there.
 fn push(sink: &Sink, entries: impl IntoIterator<Item = Entry>) {
     sink.queue.push(entries);
     sink.queue.call(Instant::now());
@@ -47,7 +47,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// The number of the next call and its messages; none if it announces more bytes than these.
+/// The number of the next call and its messages; `None` if the call announces more than `most` bytes.
 fn next_call_within(stream: &mut TcpStream, most: usize) -> Option<(i32, Vec<String>)> {
     let mut header = [0; 4];
     stream.read_exact(&mut header).expect("the sink sends nothing");
@@ -58,7 +58,7 @@ fn next_call_within(stream: &mut TcpStream, most: usize) -> Option<(i32, Vec<Str
     Some(read_call(stream, length).unwrap())
 }
 
-/// The number of the next call and its messages; none once the sink has hung up.
+/// The number of the next call and its messages; `None` once the sink has disconnected.
 fn next_call_or_end(stream: &mut TcpStream) -> Option<(i32, Vec<String>)> {
     let mut header = [0; 4];
     stream.read_exact(&mut header).ok()?;
@@ -93,7 +93,7 @@ fn an_upstream_that_takes_no_large_calls_gets_everything_in_smaller_ones() {
         connections += 1;
         assert!(connections < 20, "it sends the same call again and again");
         let mut stream = accept(&listener);
-        // Whoever announces too much is hung up on.
+        // The upstream disconnects when a call announces too much.
         while taken < 100
             && let Some((seq, messages)) = next_call_within(&mut stream, 20_000)
         {
@@ -117,7 +117,7 @@ fn an_upstream_that_refuses_one_message_after_the_other_is_in_trouble_until_it_t
         assert_eq!(sink.standing.trouble(), None, "of a few");
         push(&sink, [entry("bad", frame)]);
         let stream = stream.get_or_insert_with(|| accept(&listener));
-        // Once in a call of as many as there are, once by itself.
+        // Once in a call with all entries that there are, once by itself.
         for _ in 0..2 {
             let (seq, _) = next_call(stream);
             stream.write_all(&encode_exception("Log", seq, ExceptionKind::UnknownMethod, "Log?")).unwrap();
@@ -152,11 +152,11 @@ fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_
     let refusal = encode_exception("Log", first, ExceptionKind::ProtocolError, "no");
     stream.write_all(&refusal).unwrap();
     drop(stream);
-    // The refused one comes by itself, and gets no answer.
+    // The refused entry comes by itself, and gets no answer.
     let mut stream = accept(&listener);
     assert_eq!(next_call(&mut stream).1, "first");
     drop(stream);
-    // The sink goes on with it and with what is behind it, of which it does not know whether it arrived.
+    // The sink continues with this entry and with those behind it, because it does not know whether they arrived.
     push("third", 3);
     let arrived = take(&listener, 3, |_| false);
     assert_eq!(BTreeSet::from_iter(arrived).len(), 3);
@@ -166,7 +166,7 @@ fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_
     assert!(acked.len() == 3 && acked.iter().all(|settled| settled.outcome == Outcome::Acked), "{acked:?}");
 }
 
-/// Takes calls on one connection after the other, and hangs up where `breaks` says so, until so many messages are taken.
+/// Takes calls on one connection after the other, and disconnects where `breaks` is true, until `most` messages are taken.
 fn take(listener: &TcpListener, most: usize, mut breaks: impl FnMut(&[String]) -> bool) -> Vec<String> {
     let mut taken = Vec::new();
     while taken.len() < most {
@@ -250,7 +250,7 @@ fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
     let sink = sink(&listener, &config());
     push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));
     std::thread::spawn(move || {
-        // At first not even that one comes, so that entries are called one by one, and the first of them in vain.
+        // At first the upstream disconnects at each call, so that entries are sent one by one, and the first of them in vain.
         for (number, stream) in listener.incoming().enumerate() {
             let mut stream = stream.unwrap();
             let Some((seq, _)) = next_call_or_end(&mut stream) else { continue };

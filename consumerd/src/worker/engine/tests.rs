@@ -16,12 +16,12 @@ mod held_back;
 mod unread;
 
 const RING_BYTES: usize = 4096;
-/// First word of the first slot's header: 256 bytes for each slot stand before the rings.
+/// First word of the first slot's header: the headers, of 256 bytes for each slot, lie before the rings.
 const HEAD: usize = (RINGS_OFFSET_BYTES - MAX_SLOTS * 256) / 8;
-/// Where the program's name stands in a segment's header.
+/// Word of the program's name in a segment's header.
 const NAME: usize = 14;
 
-/// Those of a segment.
+/// The seals of a segment.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 
 fn memfd(words: &[u64], seals: SealFlags) -> OwnedFd {
@@ -32,7 +32,7 @@ fn memfd(words: &[u64], seals: SealFlags) -> OwnedFd {
     fd
 }
 
-/// A segment of one ring that is empty.
+/// The words of a segment with one empty ring.
 fn segment_header(ring_bytes: usize) -> Vec<u64> {
     let mut words = vec![0; segment_bytes(1, ring_bytes) / 8];
     let magic = u64::from_le_bytes(*b"BLKINSEG");
@@ -46,7 +46,7 @@ fn segment(records: u64) -> OwnedFd {
     segment_of(RING_BYTES, records, 1)
 }
 
-/// The same, to be changed before it is sealed.
+/// Like [`segment`], but not sealed yet, so that it can be changed.
 fn unsealed(records: u64) -> OwnedFd {
     memfd(&segment_words(RING_BYTES, records, 1), SealFlags::empty())
 }
@@ -105,7 +105,7 @@ fn a_program_that_was_gone_before_anybody_looked_is_shown_by_the_name_it_gave() 
     assert_eq!(told.keys().collect::<Vec<_>>(), ["own name:1", "x:1"], "rules find it under that name");
 }
 
-/// The last record of a round may go beyond what its ring may give.
+/// The last record of a round may exceed the budget of its ring.
 #[test]
 fn a_ring_gives_as_much_as_the_largest_budget_allows_and_the_rest_later() {
     let (mut engine, tail) = engine(&staging());
@@ -167,7 +167,7 @@ fn what_an_ended_program_has_settled_is_said_to_whoever_reads_it_next() {
     let (segment, control) = (segment(5), control(SealFlags::SHRINK | SealFlags::GROW));
     let next_reader = (segment.try_clone().unwrap(), control.try_clone().unwrap());
     engine.attach(identity(1), segment, control).unwrap();
-    // No checkpoint is due before the program is let go.
+    // No checkpoint is due before the program is released.
     engine.last_checkpoint = Duration::MAX;
     while engine.programs.contains_key(&1) {
         engine.round().unwrap();
@@ -214,10 +214,10 @@ fn assert_that_wrong_figures_count_nowhere(is_seen_alive: bool) {
     assert_eq!((snapshot.departed.counters.attempted, snapshot.departed.drain.drained), (20, 20));
 }
 
-/// Of no such page that a program wrote itself is anything believed.
+/// A program can write its control page itself, so figures there that contradict the ring are not believed.
 #[test]
 fn what_a_page_says_was_read_counts_nowhere_if_the_ring_contradicts_it() {
-    // Beyond what was ever written, and more records than there is room for before that place.
+    // A place beyond all that was ever written, and more records than fit before the place.
     for said in [[1 << 40 | 6, 1 << 40], [2, 3]] {
         let (mut engine, tail) = engine(&staging());
         engine.rebuild(tail).unwrap();
@@ -246,9 +246,9 @@ fn a_page_that_its_program_spoilt_makes_the_next_worker_miss_nothing() {
     assert_eq!(worker(false), drained, "nothing was lost");
 }
 
-/// Has a control page say that the first ring was read so far: grain, and records before it.
+/// Writes into a control page how far the first ring was read: grain, and records before it.
 fn say_read(control: &OwnedFd, said: [u64; 2]) {
-    // What stands between them says whether a reader waits.
+    // The word between them says whether a reader waits.
     for (at, word) in [512, 528].into_iter().zip(said) {
         assert_eq!(pwrite(control, &word.to_le_bytes(), at).unwrap(), 8);
     }

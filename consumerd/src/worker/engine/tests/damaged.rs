@@ -1,4 +1,4 @@
-//! Something else wrote to the staging memory.
+//! Workers that find the staging memory damaged.
 
 use super::unread::{Node, segment_of_spans};
 use super::*;
@@ -18,7 +18,7 @@ struct Damaged {
 }
 
 impl Damaged {
-    /// A worker has staged three frames and is gone.
+    /// What a worker leaves that has staged three frames and ended.
     fn new() -> Self {
         let control = control(SealFlags::SHRINK | SealFlags::GROW);
         let left = Self { staging: staging(), segment: segment_of_spans(1, RECORDS / 2), control };
@@ -50,7 +50,7 @@ impl Damaged {
         self.staging.write(at, &word.to_le_bytes()).unwrap();
     }
 
-    /// What the next worker has, which lives for a round if it `settles`.
+    /// The figures of the next worker, which does one round if `settles` is set.
     fn next_worker(&self, settles: bool) -> Totals {
         let (mut engine, tail) = engine(&self.staging);
         self.attach(&mut engine);
@@ -67,7 +67,7 @@ impl Damaged {
         totals
     }
 
-    /// All workers from now on find so many of the records whole, and count the others as invalid.
+    /// Asserts that all workers from now on find `valid` records whole, and count the others as invalid.
     fn is_found_with(&self, valid: u64) {
         self.is_counted_as(0, valid, RECORDS - valid);
     }
@@ -115,7 +115,7 @@ fn an_end_of_the_log_that_is_damaged_costs_what_is_behind_it() {
         damaged.set_word(HEAD_AT, head);
         damaged.is_found_with(valid);
     }
-    // Of a program of which nothing at all is known any more its page says what somebody drained.
+    // If nothing at all is known of a program any more, its control page still says what was drained.
     for head in [0, u64::MAX] {
         let mut damaged = Damaged::new();
         damaged.set_word(HEAD_AT, head);
@@ -123,7 +123,7 @@ fn an_end_of_the_log_that_is_damaged_costs_what_is_behind_it() {
     }
 }
 
-/// What a worker has shown as settled counts as that, so that it must not be believed of damaged memory.
+/// What a worker has shown as settled counts as settled from then on, so damaged figures must not be believed.
 #[test]
 fn what_was_shown_is_believed_as_long_as_a_copy_of_it_is_whole() {
     let spans = 1000;

@@ -16,7 +16,7 @@ fn the_oldest_that_wait_for_an_upstream_leave_before_they_fill_a_quota() {
 
 #[test]
 fn the_oldest_of_few_large_ones_leave_before_another_finds_no_room() {
-    // Less than seven eighths of it are used by four.
+    // Four programs use less than seven eighths of the quota.
     the_oldest_leave(|config, bytes| config.max_shared_bytes_per_uid = 5 * bytes - 1);
 }
 
@@ -28,7 +28,7 @@ fn lost(engine: &Engine) -> Vec<u64> {
     engine.ledger.sinks().map(|(_, sink)| sink.spool_evicted).collect()
 }
 
-/// Programs record ten spans each.
+/// Attaches to programs that have recorded ten spans each.
 fn attach(worker: &mut Worker, numbers: &[u64]) {
     for number in numbers {
         let control = control(SealFlags::SHRINK | SealFlags::GROW);
@@ -36,7 +36,7 @@ fn attach(worker: &mut Worker, numbers: &[u64]) {
     }
 }
 
-/// Those are read in turn, from this one on, until they have ended.
+/// Runs rounds that begin with the program `first`, until all of `numbers` have ended.
 fn end(worker: &mut Worker, first: u64, numbers: &[u64]) {
     worker.engine.next_program = first;
     while numbers.iter().any(|number| !worker.engine.programs[number].ended) {
@@ -44,7 +44,7 @@ fn end(worker: &mut Worker, first: u64, numbers: &[u64]) {
     }
 }
 
-/// Four programs of so many bytes each use up a quota.
+/// Asserts which programs leave when four programs nearly use up a quota; `set_quota` gets the bytes of one.
 fn the_oldest_leave(set_quota: impl FnOnce(&mut Config, u64)) {
     let mut node = Node::with_staged(0, 16 << 20);
     set_quota(&mut node.config, fstat(segment_of_spans(1, 1)).unwrap().st_size as u64 + CONTROL_BYTES as u64);
@@ -131,14 +131,14 @@ fn a_span_of_one_that_lives_is_split_when_more_have_ended_than_a_quarter_of_what
         attach(&mut worker, before);
         let _lives = attach_living(&mut worker, 3, segment_of_open_spans(3, 10));
         attach(&mut worker, after);
-        // Before the one that lives, which is read before the fourth.
+        // The ended programs are read before the live one, and that one before the fourth.
         end(&mut worker, 5, have_ended);
         worker.round();
         assert_eq!(worker.engine.snapshot().spans.split, split, "{have_ended:?}");
     }
 }
 
-/// The fewer rounds it takes, the sooner another finds the place of one that lived for a moment.
+/// The fewer rounds this takes, the sooner the place of a short-lived program is free for another.
 #[test]
 fn a_program_leaves_in_the_round_that_hears_of_its_end_where_its_rings_are_empty() {
     let node = Node::with_staged(0, 16 << 20);
@@ -171,7 +171,7 @@ fn the_kernel_is_asked_about_a_program_that_has_just_come_soon_again_and_then_ev
     assert_eq!(asked, [0, 4, 12, 28, 60, 124, 252, 508, 958, 1408]);
 }
 
-/// They leave all at once, and are more than a queue holds.
+/// They are all due to leave at once, and are more than a queue can hold.
 #[test]
 fn the_open_spans_of_a_program_that_ends_leave_as_the_queue_has_room() {
     let spans = 2000;
@@ -192,7 +192,7 @@ fn the_open_spans_of_a_program_that_ends_leave_as_the_queue_has_room() {
     assert_eq!((sink.acked, sink.queue_full, taken), (2 * spans, 0, spans));
 }
 
-/// Hundreds may end in a second, and a million spans of earlier ones wait for room.
+/// Hundreds of programs may end in a second, while a million spans of earlier programs wait for room.
 #[test]
 fn where_a_program_ends_spans_of_those_that_ended_before_are_not_looked_at() {
     const WAITING: u64 = 1000;

@@ -8,15 +8,15 @@ use crate::sinks::Feed;
 
 const FLOOD: u64 = 60_000;
 
-/// A program that records so many spans and lives as long as what comes of this.
+/// A program that records so many spans, and counts as alive as long as the returned descriptor is open.
 fn attach(worker: &mut Worker, number: u64, spans: u64) -> OwnedFd {
     attach_living(worker, number, segment_of_spans(number, spans))
 }
 
-/// A program with this segment that lives as long as what comes of this.
+/// A program with this segment, which counts as alive as long as the returned descriptor is open.
 pub(super) fn attach_living(worker: &mut Worker, number: u64, segment: OwnedFd) -> OwnedFd {
     let (lives, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    // Of memory that is in use elsewhere the kernel does not say that nobody writes it.
+    // As long as one of its pages is in use elsewhere, the kernel does not say that nobody can write the segment.
     assert_eq!(splice(&segment, Some(&mut 0), &write, None, 64, SpliceFlags::empty()).unwrap(), 64);
     let control = control(SealFlags::SHRINK | SealFlags::GROW);
     worker.engine.attach(identity(number), segment, control).unwrap();
@@ -43,7 +43,7 @@ fn a_program_that_floods_while_upstreams_are_away_pushes_out_nothing_of_others()
     }
     assert!(snapshot.staging_used_bytes < snapshot.staging_limit_bytes / 3 * 2, "others have room");
 
-    // A third program finds it.
+    // A third program finds room.
     let spans = 50;
     let _lives_too = attach(&mut worker, 3, spans);
     while worker.engine.round().unwrap().drained {}
@@ -89,7 +89,7 @@ fn nor_while_an_upstream_takes_a_little_now_and_then() {
     assert!(worker.engine.programs[&2].figures.drained > drained, "it goes on");
 }
 
-/// A worker that was started anew has its sinks read what is staged, and gives up nothing until staging needs the room.
+/// The sinks of a restarted worker read what is staged, and nothing is given up until staging needs the room.
 #[test]
 fn nor_does_it_push_out_others_while_sinks_are_behind() {
     let quiet_spans = 4000;

@@ -1,4 +1,4 @@
-//! What earlier workers had staged, and the sinks of the one that runs now.
+//! How the sinks of a new worker read what earlier workers had staged.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,7 +18,7 @@ use crate::worker::totals::Totals;
 
 const QUEUE_BYTES: usize = 256 << 10;
 
-/// Leaves its queue to the test.
+/// An outlet that does nothing: the test itself takes entries from the queue.
 struct Nobody;
 
 impl Outlet for Nobody {
@@ -32,7 +32,7 @@ pub(super) fn segment_of_spans(trace_id: u64, spans: u64) -> OwnedFd {
     segment_of_events(trace_id, spans, [b"start", b"end"])
 }
 
-/// The same, of spans that nothing closes but the program's end.
+/// Like [`segment_of_spans`], but only the program's end closes the spans.
 pub(super) fn segment_of_open_spans(trace_id: u64, spans: u64) -> OwnedFd {
     segment_of_events(trace_id, spans, [b"start", b"more"])
 }
@@ -70,14 +70,14 @@ pub(super) struct Node {
     control: OwnedFd,
 }
 
-/// A worker and its queues: of spans, of lines, and of lines that nobody takes.
+/// A worker and its queues: one of spans, one of lines, and one of lines that nobody takes.
 pub(super) struct Worker {
     pub(super) engine: Engine,
     queues: Vec<Arc<Queue>>,
 }
 
 impl Node {
-    /// A worker has staged so many spans, and was killed.
+    /// What a worker leaves that has staged so many spans, and was killed.
     pub(super) fn with_staged(spans: u64, staging_bytes: u64) -> Self {
         Self::with_segment(segment_of_spans(1, spans), staging_bytes)
     }
@@ -95,7 +95,7 @@ impl Node {
         let control = control(SealFlags::SHRINK | SealFlags::GROW);
         let node = Self { config, staging, segment, control };
         let mut first = node.worker();
-        // Of one that lives, not all would be taken in.
+        // Otherwise the program would count as alive, and be held back before all of it was drained.
         first.engine.ask_of_writers_by(Instant::now() + Duration::from_secs(10));
         while first.engine.drain_all(Duration::ZERO).unwrap().has_more {}
         node
@@ -126,7 +126,7 @@ impl Node {
 }
 
 impl Worker {
-    /// A round, after which no queue is fuller than it may be and every equation holds.
+    /// Does a round, and checks that no queue is fuller than it may be, and that every equation holds.
     pub(super) fn round(&mut self) {
         self.engine.round().unwrap();
         let snapshot = self.engine.snapshot();
@@ -149,7 +149,7 @@ impl Worker {
         self.engine.snapshot().sinks.iter().map(|(_, sink)| sink.in_flight).collect()
     }
 
-    /// Takes so many entries of a queue, for good.
+    /// Takes so many entries from a queue, and acknowledges them.
     pub(super) fn take_some(&self, sink: usize, entries: usize) {
         let queue = &self.queues[sink];
         for batch in std::iter::from_fn(|| queue.next_single()).take(entries) {
@@ -157,7 +157,7 @@ impl Worker {
         }
     }
 
-    /// Takes all that is in a queue, for good, and gives its messages.
+    /// Takes all entries from a queue, acknowledges them, and returns their messages.
     pub(super) fn take(&self, sink: usize) -> Vec<Vec<u8>> {
         let (queue, mut messages) = (&self.queues[sink], Vec::new());
         queue.hurry();
@@ -172,7 +172,7 @@ impl Worker {
     }
 }
 
-/// What makes a message that is sent again the same one: which span it tells of, whole, or which record.
+/// The identity of a message, by which it is recognised when it is sent again: its span, which leaves whole, or its record.
 fn identity_of(message: &[u8]) -> i64 {
     match serde_json::from_slice::<serde_json::Value>(message) {
         Ok(line) => line["position"].as_i64().unwrap(),

@@ -1,6 +1,6 @@
 //! A traced program for the tests: `producer SPANS THREADS [PAUSE_US [OBJECT_BYTES]]` records spans of four annotations on
-//! each thread, and says how many calls it made. It does so once more for each line of its standard input, with which it
-//! ends. With NOT_DUMPABLE in its environment /proc shows of it what root may see alone, as of programs that keep secrets.
+//! each thread, and prints how many calls it has made so far. It does so once more for each line of its standard input, and ends
+//! when that ends. With NOT_DUMPABLE in its environment, only root can read its files in /proc, as for programs that keep secrets.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! The Rust twin of tests/c/loop.c: begins a request each half millisecond and records at several levels what number it
-//! has, by the macros. Says "ready", begins with the first line on stdin, and ends at the end of stdin.
+//! The Rust twin of tests/c/loop.c: begins a request every half millisecond, and records its number at several levels with
+//! the macros. It prints "ready", begins at the first line on stdin, and ends at the end of stdin.
 
 #![allow(clippy::print_stdout, reason = "it says that it is ready")]
 
@@ -26,7 +26,7 @@ fn one_request(number: i64) {
 }
 
 fn main() -> std::io::Result<()> {
-    // Makes the rings before there is another thread.
+    // Creates the rings before there is another thread.
     blkin::init();
     println!("ready");
     std::io::stdout().flush()?;

@@ -68,7 +68,7 @@ fn lines_that_cannot_be_written_are_bad_configuration_and_the_folder_is_named() 
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Who reads the log alone would go on with a daemon that ends.
+/// Otherwise whoever reads only the log would rely on a daemon that is about to end.
 #[test]
 fn a_daemon_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn wrong_usage_ends_with_2_and_a_failure_with_1() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("failed to listen"), "{output:?}");
 }
 
-/// What a daemon says that bash starts with this limit.
+/// The output of a daemon that bash starts with this limit.
 fn limited(ulimit: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let mut limited = Command::new("bash");
@@ -135,7 +135,7 @@ fn a_limit_of_file_sizes_that_is_too_small_is_an_error_and_no_signal() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("File too large"), "{output:?}");
 }
 
-/// Else a worker would be started again and again that cannot even start.
+/// Otherwise workers that cannot even start would be started again and again.
 #[test]
 fn a_limit_of_open_files_with_which_no_worker_starts_is_told_at_the_start() {
     for limit in ["16", "24", "28"] {
@@ -195,7 +195,7 @@ fn a_wrong_variable_is_bad_configuration_that_names_it_and_a_value_as_it_should_
 fn paths_that_may_be_empty_are_so_by_flag_and_by_environment() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    // What the file says is overruled, and no socket can be there.
+    // The file's paths cannot be used; flags and variables override them below.
     let (_file, path) = with_file("control_socket = \"/\"\njson_lines = \"/nowhere/lines\"\n");
     let common = ["--check-config", "--config", &path, "--socket", socket.to_str().unwrap()];
     assert_eq!(consumerd(&common).status.code(), Some(78));

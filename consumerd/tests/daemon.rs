@@ -1,4 +1,4 @@
-//! The daemon beside real programs: everything arrives, and every equation of the ledger holds.
+//! The daemon with real programs: everything arrives, and every equation of the ledger holds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use blkin_daemon::health::STUCK_AFTER;
 use common::{Site, send_signal, wait_for};
 use rustix::process::Signal;
 
-/// What makes a re-sent annotation the same one.
+/// The identities of annotations, by which one is recognised that is sent again.
 fn identities(lines: &[serde_json::Value]) -> BTreeSet<(i64, i64)> {
     lines.iter().map(|line| (line["source"].as_i64().unwrap(), line["position"].as_i64().unwrap())).collect()
 }
@@ -141,7 +141,7 @@ fn a_worker_killed_again_and_again_loses_nothing_and_the_ledger_balances_again()
 #[test]
 fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
     let (site, scribe) = (Site::new(), common::scribe::Scribe::start(|_| common::scribe::Behaviour::Ok));
-    // No span leaves, so that all stays staged; the lines of it are many times what the queues hold.
+    // No span leaves, so everything stays staged; its lines are many times what the queues can hold.
     let text = "close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 1048576\n";
     let daemon = site.daemon(&["--scribe-upstream", &scribe.address, "--config", &site.config(text)]);
     let mut program = site.program(&[150, 1], &[]);
@@ -150,7 +150,7 @@ fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
         let lost = metrics.sum("blkin_sink_lost_total");
         (metrics.sum_where("blkin_sink_acked_total", "json_lines") + lost == made).then_some(lost)
     };
-    // One time is less than what a program may hold of a queue, however late it is shipped.
+    // Each time makes less than a program may hold of a queue, however late it is shipped.
     for _ in 1..20 {
         let made = program.calls();
         assert_eq!(wait_for("the file has everything", || acked(made)), 0);
@@ -162,7 +162,7 @@ fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
     send_signal(killed, Signal::KILL);
     wait_for("another worker runs", || (daemon.worker_pid() != killed).then_some(()));
     daemon.assert_healthy();
-    // What was told of before does not count again.
+    // What was counted before does not count again.
     wait_for("the file has everything again", || (site.line_count() as u64 == 2 * made).then_some(()));
     assert_eq!(wait_for("no more is counted", || acked(made)), 0);
     daemon.metrics().assert_balanced();
@@ -171,7 +171,8 @@ fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
     assert_eq!(scribe.spans().iter().map(annotations).sum::<usize>() as u64, made);
 }
 
-/// As by hand, or by who does not wait for it: it ships for as long as it may, and answers at its address.
+/// As when somebody restarts it by hand, or a supervisor does not wait for its end: the last daemon ships for as long as it may,
+/// and still has its address.
 #[test]
 fn a_daemon_that_is_started_while_the_last_one_ends_waits_for_its_address() {
     let site = Site::new();
@@ -196,7 +197,7 @@ fn a_stopped_worker_turns_health_red_and_is_killed_in_the_end() {
     let stopped = daemon.worker_pid();
     daemon.signal_worker(Signal::STOP);
     wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
-    // Each asker has the holder look at its worker, also at one that it has killed and that has not ended yet.
+    // Each request makes the holder check its worker, even one that it has killed and that has not ended yet.
     std::thread::scope(|scope| {
         (0..8).for_each(|_| drop(scope.spawn(|| daemon.assert_healthy())));
     });
@@ -212,7 +213,7 @@ fn a_worker_that_stood_still_with_its_holder_is_not_killed() {
     let worker = daemon.worker_pid();
     daemon.signal_worker(Signal::STOP);
     send_signal(daemon.pid(), Signal::STOP);
-    // Nothing happens meanwhile that could be awaited: that is the case.
+    // There is no event to wait for, which is what this tests.
     std::thread::sleep(kill_after);
     send_signal(daemon.pid(), Signal::CONT);
     wait_for("the holder has looked again", || (daemon.health() == Some(503)).then_some(()));
@@ -266,7 +267,7 @@ fn a_stopped_holder_turns_health_red_and_green_once_it_goes_on() {
 #[test]
 fn a_daemon_waits_for_the_addresses_that_the_worker_of_a_killed_one_still_has() {
     let site = Site::new();
-    // Nobody listens there: at its end the worker stays for a while, with what it has.
+    // Nobody listens there, so at the end the worker stays for a while, with what it has not shipped.
     let first = site.bare_daemon(&["--scribe-upstream", "127.0.0.1:1"]);
     let calls = site.program(&[100, 1], &[]).finish();
     wait_for("the program is drained", || {
@@ -282,7 +283,7 @@ fn a_daemon_waits_for_the_addresses_that_the_worker_of_a_killed_one_still_has() 
     second.ready().assert_healthy();
 }
 
-/// As a terminal or a supervisor does it, who signals the whole group.
+/// As when a terminal or a supervisor signals the whole process group.
 #[test]
 fn a_request_to_end_that_holder_and_worker_both_get_is_told_of_once() {
     let site = Site::new();
@@ -324,7 +325,7 @@ fn a_worker_that_cannot_be_started_again_yet_is_started_later_and_nothing_is_los
     let limit = |current| prlimit(holder, Resource::Nofile, current).unwrap();
     let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
     let killed = daemon.worker_pid();
-    // No descriptor is left for the socket pair.
+    // With this limit, no file descriptor is left for the socket pair.
     let before = limit(Rlimit { current: Some(3), maximum: hard });
     send_signal(killed, Signal::KILL);
     wait_for("the worker is gone", || (!Path::new(&format!("/proc/{killed}")).exists()).then_some(()));

@@ -1,4 +1,4 @@
-//! Descriptors that local users send, and that cannot be closed before they allow it: nobody else waits for that.
+//! Descriptors that local users send, and whose close these users can block: nobody else has to wait.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ use rustix::thread::set_thread_res_uid;
 
 const OFFER: &[u8] = b"BLKOFFER\x01\0\0\0\0\0\0\0";
 
-/// A connection of which the last close waits until its other side reads, or is gone. That side comes beside it.
+/// A connection whose last close waits until its other side reads or is gone, and that other side.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -45,7 +45,7 @@ fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlag
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
     let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags);
-    // Not every kernel has bytes out of band on a local socket.
+    // Not every kernel supports out-of-band bytes on local sockets.
     assert!(sent.is_ok() || (flags == SendFlags::OOB && sent == Err(Errno::OPNOTSUPP)), "{sent:?}");
 }
 
@@ -55,8 +55,8 @@ fn connected(site: &Site) -> OwnedFd {
     socket
 }
 
-/// Does something while a process stands still, which has the last descriptors of what it is sent meanwhile. What it could
-/// not close until then it can: stopping interrupts that.
+/// Sends something while a process is stopped, so that the process has the last descriptors of what is sent. Stopping also
+/// interrupts a close that was blocked until then.
 fn unheard_by<T>(pid: u32, send: impl FnOnce() -> T) -> T {
     send_signal(pid, Signal::STOP);
     wait_for("it stands still", || {
@@ -68,7 +68,7 @@ fn unheard_by<T>(pid: u32, send: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Messages to the socket for offers, by the number of descriptors beside each; and the other side of those.
+/// Sends messages to the socket for offers, each with so many descriptors of a lingering connection. Returns its other side.
 fn send_offer(site: &Site, messages: &[(&[u8], usize)]) -> TcpStream {
     let (connection, other) = lingering();
     let socket = connected(site);
@@ -108,7 +108,7 @@ fn assert_answers(site: &Site) {
 fn what_cannot_be_closed_keeps_no_program_from_being_taken_in_nor_the_daemon_from_ending() {
     let offers: [&[(&[u8], usize)]; 5] = [
         &[(OFFER, 2)],
-        // More than an offer has, another message, and what lies behind it unread.
+        // More descriptors than an offer has; another message; and an offer that lies unread behind it.
         &[(OFFER, 60)],
         &[(b"hello", 1)],
         &[(b"hello", 0), (OFFER, 2)],
@@ -147,7 +147,7 @@ fn an_asker_whose_descriptors_cannot_be_closed_keeps_nobody_from_an_answer() {
 fn connections_in_which_something_lies_are_hung_up_however_many_they_are() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
-    // An empty message is not looked behind.
+    // The messages behind an empty one are not examined.
     let others: Vec<_> =
         unheard_by(daemon.pid(), || (0..80).map(|_| send_offer(&site, &[(b"", 0), (OFFER, 2)])).collect());
     assert_takes_programs(&site, &daemon);
@@ -160,7 +160,7 @@ fn connections_in_which_something_lies_are_hung_up_however_many_they_are() {
 
 #[test]
 fn a_user_who_sends_what_cannot_be_closed_keeps_only_his_own_programs_out() {
-    // Only root can be another user.
+    // Only root can act as another user.
     if !rustix::process::geteuid().is_root() {
         let _ = writeln!(std::io::stderr(), "not shown: this needs root");
         return;
@@ -173,7 +173,7 @@ fn a_user_who_sends_what_cannot_be_closed_keeps_only_his_own_programs_out() {
         std::thread::scope(|scope| {
             let sending = scope.spawn(|| {
                 let uid = Uid::from_raw(UID);
-                // Of this thread alone.
+                // Changes the user of this thread alone.
                 set_thread_res_uid(uid, uid, uid).unwrap();
                 (0..80).map(|_| send_offer(&site, &[(OFFER, 60)])).collect()
             });
@@ -184,7 +184,7 @@ fn a_user_who_sends_what_cannot_be_closed_keeps_only_his_own_programs_out() {
     let said = wait_for("it says who", || daemon.said("he holds that up").first().cloned());
     assert!(said.contains(&format!("uid={UID}")), "{said}");
     assert_eq!(daemon.said("he holds that up").len(), 1, "once");
-    // Beside those that are held up another hangs up the rest, and ends.
+    // Apart from the blocked threads, one more closes the remaining connections, and ends.
     wait_for("no more are left", || (threads(&daemon, "blkin-closer") <= 4).then_some(()));
     daemon.assert_healthy();
     drop(others);

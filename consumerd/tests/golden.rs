@@ -1,5 +1,5 @@
-//! The staging log is kept under version control, and a decoder that shares no code with ours reads it.
-//! `BLKIN_BLESS=1 cargo test -p blkin-consumerd --test golden` writes it anew, for a new version of the layout only.
+//! A staging log is kept under version control, and a decoder that shares no code with the daemon reads it.
+//! `BLKIN_BLESS=1 cargo test -p blkin-consumerd --test golden` rewrites it; this is only for a new version of the layout.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ fn frame(number: u64, grains: u64) -> Frame {
     }
 }
 
-/// The third leaves less room up to the log's end than the fourth needs.
+/// Frames of which the third leaves less room at the end of the log than the fourth needs.
 fn frames() -> [Frame; 4] {
     [frame(0, 1), frame(1, 3), frame(2, 55), frame(3, 1)]
 }
@@ -86,7 +86,7 @@ fn counted() -> [u64; HOLDER_COUNTERS] {
     std::array::from_fn(|at| 81 + at as u64)
 }
 
-/// Of three sinks four figures each, then spans that were split.
+/// Four figures for each of three sinks, then the number of split spans.
 fn shown() -> [u64; 13] {
     std::array::from_fn(|at| 101 + at as u64)
 }
@@ -110,12 +110,12 @@ fn written() -> Vec<u8> {
     bytes[NUMBERS_AT as usize..][2 * NUMBER_ROW_BYTES..][..NUMBER_ROW_BYTES].copy_from_slice(&ROW.encode());
     let heartbeat = &mut bytes[HEARTBEAT_AT as usize..][..8];
     assert_ne!(heartbeat, [0; 8]);
-    // The only thing that depends on the time.
+    // The heartbeat is the only field that depends on the time.
     heartbeat.fill(0xee);
     bytes
 }
 
-/// Lines of 32 bytes behind their offset; lines of zeros are left out.
+/// Lines of an offset and 32 bytes; lines of zeros are left out.
 fn dump(bytes: &[u8]) -> String {
     let lines = bytes.chunks(LINE).enumerate().filter(|(_, line)| line.iter().any(|&b| b != 0));
     lines
@@ -143,7 +143,7 @@ fn golden(end: &str) -> PathBuf {
     folder.join(format!("staging-v{VERSION}.{end}"))
 }
 
-/// The golden text, written anew before any test reads it if that is asked for.
+/// The golden text, rewritten before any test reads it if `BLKIN_BLESS` asks for that.
 fn golden_text() -> String {
     static BLESSED: Once = Once::new();
     BLESSED.call_once(|| {

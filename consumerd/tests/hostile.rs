@@ -1,4 +1,4 @@
-//! Programs that write whatever they like into their own memory: they harm nobody else.
+//! Programs that write anything into their own memory do not harm anybody else.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,11 +27,13 @@ const SLOTS: usize = 64;
 const RING_BYTES: usize = 4096;
 const GRAIN_WORDS: usize = 8;
 const COOKIE: u32 = 77;
-/// First words of the table of names, of the headers of slots, which end where the rings begin, and of the control page's lines.
+/// First word of the table of names.
 const NAMES: usize = 512;
+/// First word of the slots' headers, which end where the rings begin.
 const SLOT_HEADERS: usize = RINGS_OFFSET_BYTES / 8 - SLOTS * 32;
-/// The header's words that say what full rings do and which producer writes.
+/// The header's word that says what full rings do; the next one says which producer writes.
 const MODE: usize = 10;
+/// First word of the slots' lines in the control page.
 const SLOT_LINES: usize = 64;
 /// The control page's word that says why the program is not read.
 const UNREAD: usize = 7;
@@ -47,7 +49,7 @@ const HEADER: [u64; 8] = [
     2,
 ];
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -55,7 +57,7 @@ impl Numbers {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        // Extremes are likelier to hurt than what lies between.
+        // Extreme values are likelier to do harm than those in between.
         match self.0 % 8 {
             0 => u64::MAX,
             1 => u64::MAX >> 2,
@@ -74,15 +76,15 @@ fn sealed(name: &str, words: &[u64], seals: SealFlags) -> OwnedFd {
     fd
 }
 
-/// A valid header, and anything in the table of names, heads, counters and rings; half of the rings look sane enough
-/// to be read.
+/// A segment with a valid header, and anything in the table of names, heads, counters and rings, and a control page. Half of
+/// the rings look sane enough to be read.
 fn segment_and_control(numbers: &mut Numbers) -> (Vec<u64>, Vec<u64>) {
     let mut segment: Vec<u64> = (0..segment_bytes(SLOTS, RING_BYTES) / 8).map(|_| numbers.next()).collect();
     let mut control: Vec<u64> = (0..CONTROL_BYTES / 8).map(|_| numbers.next()).collect();
     segment[..HEADER.len()].copy_from_slice(&HEADER);
-    // Full rings discard; either producer.
+    // Full rings discard records; the producer is either of the two.
     segment[MODE..MODE + 2].copy_from_slice(&[0, numbers.next() % 2]);
-    // Lengths of texts that may be true.
+    // Plausible lengths of texts.
     segment[NAMES + 2048..SLOT_HEADERS].iter_mut().step_by(3).for_each(|word| *word %= 300);
     for slot in (0..SLOTS).step_by(2) {
         let grains = RING_BYTES / 64;
@@ -95,7 +97,7 @@ fn segment_and_control(numbers: &mut Numbers) -> (Vec<u64>, Vec<u64>) {
             let word = RINGS_OFFSET_BYTES / 8 + slot * RING_BYTES / 8 + at as usize % grains * GRAIN_WORDS;
             let length = 1 + numbers.next() as usize % 3;
             segment[word] = Stamp::head(at, length, COOKIE).0;
-            // Ids of texts, kind, level and length of the tail that may be true.
+            // Plausible ids of texts, kind, level, and length of the tail.
             segment[word + 5] &= 0x0000_1fff_0000_1fff;
             segment[word + 6] &= 0x0000_0703_0000_1fff;
             segment[word + 7] &= 0x0000_0000_0fff_ffff;
@@ -104,7 +106,7 @@ fn segment_and_control(numbers: &mut Numbers) -> (Vec<u64>, Vec<u64>) {
     (segment, control)
 }
 
-/// Offers it; the descriptor of its control page.
+/// Offers a program with these words in its memory. Returns the descriptor of its control page.
 fn offer(site: &Site, words: (Vec<u64>, Vec<u64>)) -> OwnedFd {
     let (segment, control) = memfds(words);
     offer_memfds(site, &segment, &control);
@@ -116,7 +118,7 @@ fn memfds((segment, control): (Vec<u64>, Vec<u64>)) -> (OwnedFd, OwnedFd) {
     (segment, sealed("blkin-control", &control, SealFlags::empty()))
 }
 
-/// Offers them; the connection, which ends once they were heard of.
+/// Offers these memfds. Returns the connection, which the daemon closes once it has handled the offer.
 fn offer_memfds(site: &Site, segment: &OwnedFd, control: &OwnedFd) -> OwnedFd {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
@@ -147,12 +149,12 @@ fn what_hostile_programs_write_neither_ends_the_worker_nor_costs_another_program
     assert_eq!(daemon.worker_pid(), worker);
     let honest = site.lines().iter().filter(|line| line["service_name"] == "osd.0").count();
     assert_eq!(honest as u64, calls);
-    // Something of the hostile programs was read, or this shows little.
+    // Some records of the hostile programs were read; otherwise this would show little.
     assert!(metrics.sum_where("blkin_valid_total", "departed") > 0);
     program.end();
 }
 
-/// A worker that starts anew needs all programs that were there, and waits for memory that lacks.
+/// A new worker needs all programs that were there, and retries while memory is short.
 #[test]
 fn memory_that_cannot_be_mapped_keeps_no_worker_from_starting() {
     let site = Site::new();
@@ -165,10 +167,10 @@ fn memory_that_cannot_be_mapped_keeps_no_worker_from_starting() {
     let segment = memfd_create("blkin-segment", huge).unwrap();
     ftruncate(&segment, 4 << 20).unwrap();
     fcntl_add_seals(&segment, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE).unwrap();
-    // Whatever is taken in now no worker has seen before the next one starts.
+    // No worker sees the programs that are admitted from here on before the next one starts.
     daemon.signal_worker(Signal::STOP);
     let offering = offer_memfds(&site, &segment, &control);
-    // The end of the connection, with the offer still in it where that was refused.
+    // The end of the connection; it is reset if the offer was refused, and so lay unread in it.
     let heard = recv(&offering, &mut [0; 1], RecvFlags::empty());
     assert!(matches!(heard, Ok((_, 0)) | Err(Errno::CONNRESET)), "{heard:?}");
     daemon.signal_worker(Signal::KILL);
@@ -204,7 +206,7 @@ fn programs_that_are_refused_are_told_why() {
     program.finish();
 }
 
-/// Asks for metrics over one connection, many times at once, until `is_over`.
+/// Requests metrics over one connection, many requests at once, until `is_over`.
 fn ask_without_end(http: &str, is_over: &AtomicBool) {
     const AT_ONCE: usize = 100;
     let mut stream = TcpStream::connect(http).unwrap();
@@ -222,12 +224,12 @@ fn ask_without_end(http: &str, is_over: &AtomicBool) {
     }
 }
 
-/// They are answered by a thread that reads no rings.
+/// The requests are answered by a thread that does not drain rings.
 #[test]
 fn askers_of_metrics_keep_no_ring_from_being_read() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
-    // Of each there is something to tell.
+    // Each program adds to the length of the answers.
     let programs: Vec<_> = (0..40).map(|_| site.program(&[1, 1], &[])).collect();
     wait_for("all are held", || (daemon.metrics().sum("blkin_programs_held") == 40).then_some(()));
     let is_over = AtomicBool::new(false);
@@ -235,7 +237,7 @@ fn askers_of_metrics_keep_no_ring_from_being_read() {
         for _ in 0..50 {
             scope.spawn(|| ask_without_end(&daemon.http, &is_over));
         }
-        // Nearly 40,000 annotations a second, of which its ring holds those of a sixth of one.
+        // Nearly 40,000 annotations a second; the program's ring holds those of a sixth of a second.
         let mut program = site.program(&[10_000, 1, 50], &[("BLKIN_RING_BYTES", "524288")]);
         program.calls();
         is_over.store(true, Relaxed);
@@ -246,7 +248,7 @@ fn askers_of_metrics_keep_no_ring_from_being_read() {
     programs.into_iter().for_each(common::Program::end);
 }
 
-/// How many programs the log names in these lines, or counts there.
+/// How many programs these log lines name or count.
 fn named_or_counted(lines: &[String]) -> u64 {
     let count = |line: &str, field: &str| {
         let (_, rest) = line.split_once(field)?;
@@ -268,7 +270,7 @@ fn programs_that_are_no_good_do_not_fill_the_log() {
         (segment, vec![0; CONTROL_BYTES / 8])
     };
     for _ in 0..EACH {
-        // Of another version; with more in its ring than that holds; a flight recorder that nobody takes.
+        // A program of another version; one whose ring claims to hold more than it can; a flight recorder that nobody takes.
         offer(&site, with(1, LAYOUT_VERSION + 1));
         offer(&site, with(SLOT_HEADERS, 1 << 36 | 10_000));
         offer(&site, with(MODE, 1));
@@ -282,7 +284,7 @@ fn programs_that_are_no_good_do_not_fill_the_log() {
     }
 }
 
-/// A daemon that is not root, or not wholly, may not open them again, and cannot know whether another reads them.
+/// A daemon without all of root's rights may not open the pages again, and cannot know whether another daemon reads the programs.
 #[test]
 fn programs_whose_pages_nobody_may_open_do_not_fill_the_log() {
     const EACH: u64 = 60;
@@ -305,7 +307,7 @@ fn programs_whose_pages_nobody_may_open_do_not_fill_the_log() {
     assert!(lines.len() < 20, "{lines:?}");
 }
 
-/// The kernel waits a sixth of a second for pages that are in use elsewhere before it says that a segment may still be written.
+/// While pages are in use elsewhere, the kernel waits a sixth of a second before it answers that a segment may still be written.
 #[test]
 fn programs_about_which_the_kernel_answers_late_hold_nobody_up() {
     let site = Site::new();

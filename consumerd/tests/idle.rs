@@ -1,4 +1,4 @@
-//! What it costs to be attached while nothing happens. Alone in its process: other tests would be measured along.
+//! What an attached but idle program costs. The test is alone in its process, because other tests would be measured, too.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn ten_idle_programs_cost_next_to_nothing() {
     let (switches, share) = (switches as f64 / seconds, running.as_secs_f64() / seconds * 100.0);
     println!("{switches:.1} context switches a second, {share:.3} % CPU");
     assert!(switches <= 20.0, "{switches} context switches a second");
-    // The promise is about what is installed; what is built for tests is hardly optimised.
+    // The promise is about the installed daemon; a daemon built for tests is hardly optimised.
     let promised = if cfg!(debug_assertions) { 0.6 } else { 0.3 };
     assert!(share <= promised, "{share} % CPU");
 }

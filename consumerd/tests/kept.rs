@@ -1,4 +1,4 @@
-//! What outlives the whole daemon where systemd keeps it: everything that was drained and not shipped, and what only the rings of
+//! What outlives the whole daemon when systemd keeps it: everything that was drained and not shipped, and what only the rings of
 //! ended programs have.
 
 #![allow(clippy::unwrap_used)]
@@ -15,7 +15,7 @@ use common::scribe::{Behaviour, Reserved};
 use common::{Daemon, Site, send_signal, wait_for};
 use rustix::process::Signal;
 
-/// Ends the daemon, both processes of it.
+/// A way to end both processes of the daemon.
 type End = fn(Daemon);
 
 fn stopped(daemon: Daemon) {
@@ -27,7 +27,7 @@ fn started(site: &Site, manager: &Manager, upstream: &str) -> Daemon {
     site.started_by(manager.starter(), &arguments).ready()
 }
 
-/// Waits until the daemon has drained so many calls, and so many programs are kept.
+/// Waits until the daemon has drained so many calls, and the manager keeps so many programs.
 fn wait_for_kept(daemon: &Daemon, calls: u64, manager: &Manager, kept: usize) {
     wait_for("all is drained and kept", || {
         let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
@@ -35,7 +35,8 @@ fn wait_for_kept(daemon: &Daemon, calls: u64, manager: &Manager, kept: usize) {
     });
 }
 
-/// One program ends, another goes on, and nobody takes anything until a daemon was ended so.
+/// Asserts that nothing is lost when the daemon is ended this way. One program has ended and another runs on, and the upstream
+/// takes nothing before that.
 fn assert_nothing_is_lost(end: End) {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));
@@ -45,7 +46,7 @@ fn assert_nothing_is_lost(end: End) {
     let calls = ended + lives.calls();
     wait_for_kept(&daemon, calls, &manager, 2);
     end(daemon);
-    // While there is no daemon at all.
+    // This is recorded while there is no daemon at all.
     lives.record_more();
     let calls = ended + lives.calls();
     let address = upstream.address.clone();
@@ -86,11 +87,11 @@ fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon
     let (mut ends, mut lives) = (site.program(&[10, 1], &[]), site.program(&[10, 1], &[]));
     let of_ended = ends.calls();
     wait_for("both are kept", || (manager.programs() == 2).then_some(()));
-    // The holder hears nothing any more of what its worker says.
+    // From here on the holder does not read its worker's messages.
     send_signal(daemon.pid(), Signal::STOP);
     ends.end();
     wait_for("it is through", || (daemon.metrics().sum("blkin_programs_departed_total") == 1).then_some(()));
-    // After this the worker has no reason to remember it.
+    // After this the worker has no reason to remember the program.
     let mut calls = of_ended + lives.calls();
     for _ in 0..3 {
         lives.record_more();
@@ -108,7 +109,7 @@ fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon
     lives.end();
 }
 
-/// The number that the next program gets is among them: one that was given before is not taken for a program's that comes.
+/// The next program's number is among the damaged counters. A new program must not get a number that was given before.
 #[test]
 fn a_program_that_comes_is_read_though_what_the_holder_counted_was_damaged() {
     for copies in [1, 2] {
@@ -148,7 +149,7 @@ fn a_configuration_that_cannot_be_used_gives_up_nothing() {
     wait_for_kept(&daemon, calls, &manager, 1);
     stopped(daemon);
     let wrong = ["--staging-bytes", "1"];
-    // 78 would have systemd give up the unit, and all that it keeps for it.
+    // With exit code 78, systemd would give up the unit, and all that it keeps for the unit.
     assert_eq!(site.started_by(manager.starter(), &wrong).ended().code(), Some(1));
     let log = std::fs::read_to_string(site.path("log")).unwrap();
     assert!(
@@ -160,7 +161,7 @@ fn a_configuration_that_cannot_be_used_gives_up_nothing() {
     let metrics = daemon.settled(calls);
     metrics.assert_balanced();
     assert_eq!(metrics.sum("blkin_sink_acked_total"), calls);
-    // Nothing of a program is kept any more, but the memory still is.
+    // No program is kept any more, but the staging memory is.
     wait_for("it is kept no longer", || (manager.programs() == 0).then_some(()));
     stopped(daemon);
     assert_eq!(site.starting_daemon(&wrong).ended().code(), Some(78));
@@ -236,7 +237,7 @@ fn a_daemon_whose_memory_has_another_size_says_how_much_it_gives_up() {
     let daemon = site.started_by(manager.starter(), &arguments).ready();
     let told = daemon.says("gave up what the previous daemon had not shipped").pop().unwrap();
     assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
-    // Of a program that is known still it is counted, too.
+    // If the program is still known, the loss is counted, too.
     wait_for("it is counted", || {
         let lost = daemon.metrics().sum_where("blkin_lost_total", "cause=\"unsettled\"");
         (lost == calls).then_some(())

@@ -1,4 +1,5 @@
-//! What it costs to read a program that records evenly. Alone in its process: other tests would be measured along.
+//! What it costs to read a program that records evenly. The test is alone in its process, because other tests would be measured,
+//! too.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +9,8 @@ use std::time::Instant;
 
 use common::Site;
 
-/// The shortest pause between two looks is 1 ms; rings that fill this slowly are looked at every 8 ms. A busy machine makes
-/// fewer looks of it, not more.
+/// The shortest pause between two looks is 1 ms; rings that fill this slowly are looked at every 8 ms. On a busy machine there
+/// are fewer looks, not more.
 #[test]
 fn a_program_that_records_evenly_is_looked_at_a_hundred_times_a_second() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! How programs are taken in when there is no room for them, or much happens at once.
+//! How programs are admitted when there is no room for them, or when much happens at once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use common::{Daemon, Program, Site, send_signal, wait_for};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
-/// Lets a process have so many descriptors more than it has now, or, without a number, as many as it had at first.
+/// Allows a process `more` file descriptors than it has now; with `None`, as many as at first.
 fn limit_descriptors(pid: u32, more: Option<u64>) {
     let open = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -22,7 +22,7 @@ fn limit_descriptors(pid: u32, more: Option<u64>) {
     prlimit(Pid::from_raw(pid as i32), Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
-/// Some of a process's numbers may be free below the highest: none is given, either.
+/// Allows a process no further file descriptor, not even one with a free number below the highest.
 fn give_no_descriptor(pid: u32) {
     let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
     prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
@@ -32,7 +32,7 @@ fn limit_addresses(pid: u32, limit: Rlimit) {
     prlimit(Pid::from_raw(pid as i32), Resource::As, limit).unwrap();
 }
 
-/// Leaves a process less than any segment takes. Returns the limit of all others.
+/// Leaves a process fewer addresses than any segment takes. Returns the earlier limit.
 fn give_no_addresses(pid: u32) -> Rlimit {
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     let bytes = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64;
@@ -60,7 +60,7 @@ fn programs_wait_while_there_are_no_descriptors_and_none_is_lost() {
     }
 }
 
-/// The worker would never hear of it again, and what it records go nowhere.
+/// Otherwise no worker would hear of the program again, and what it records would not be read.
 #[test]
 fn a_program_for_whose_descriptors_the_worker_has_no_room_is_named_to_the_next_one() {
     let site = Site::new();
@@ -73,7 +73,7 @@ fn a_program_for_whose_descriptors_the_worker_has_no_room_is_named_to_the_next_o
     daemon.says("no file descriptors were left for a program");
 }
 
-/// Most programs have ended by then: nobody else would read them.
+/// Many programs have ended by then, and nobody else would read them.
 #[test]
 fn a_program_for_which_the_worker_has_no_addresses_left_is_attached_to_once_it_has() {
     let site = Site::new();
@@ -97,7 +97,7 @@ fn a_program_that_waits_to_be_attached_to_is_taken_over_by_the_next_worker() {
     give_no_addresses(daemon.worker_pid());
     let waiting = site.program(&[20, 1], &[]).finish();
     daemon.says("failed to attach to a program, trying again");
-    // What the next worker goes on from is written once a program has gone.
+    // The checkpoint from which the next worker continues is written once a program has gone.
     let gone = attached.finish();
     wait_for("the other to be gone", || {
         (daemon.metrics().sum("blkin_programs_departed_total") == 1).then_some(())
@@ -124,7 +124,7 @@ fn who_asks_while_the_worker_has_no_descriptors_is_answered_later_and_the_log_te
     assert!(!held_back.starts_with('0'), "{told:?}");
 }
 
-/// Offers a program as it does itself: by its segment and its control page.
+/// Offers a program as it does itself, with its segment and its control page.
 fn offer(site: &Site, pid: u32) {
     let memfds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter_map(|entry| {
         let path = entry.unwrap().path();
@@ -139,8 +139,8 @@ fn offer(site: &Site, pid: u32) {
     send(&socket, b"BLKOFFER\x01\0\0\0\0\0\0\0", &fds).unwrap();
 }
 
-/// A program that ends soon after its first offer sends another, since it cannot know yet that it is read. The holder stands
-/// still until the worker has let go of the program: so that offer and the worker's word lie before it at once.
+/// A program that ends soon after its first offer sends another, since it cannot know yet that it is read. The holder is stopped
+/// until the worker has released the program, so that this offer and the worker's message wait for it together.
 #[test]
 fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
     let site = Site::new();
@@ -152,7 +152,7 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
         made += program.calls();
         wait_for("it is taken in", || (offers("taken") == round).then_some(()));
         wait_for("it is read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
-        // It may have offered itself twice while it was not taken in yet.
+        // The program may have offered itself twice before it was admitted.
         let before = offers("already_held");
         send_signal(daemon.pid(), Signal::STOP);
         offer(&site, program.pid());
@@ -170,8 +170,8 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
     assert_eq!(offers("taken"), 8);
 }
 
-/// The holder stands still until many offers wait, and behind them that of a program for which there is room once another
-/// is let go.
+/// The holder is stopped until many offers wait, and behind them the offer of a program for which there is room once another
+/// program is released.
 #[test]
 fn places_that_are_given_back_are_for_those_who_wait_already() {
     const REPEATED: usize = 1000;
@@ -210,7 +210,7 @@ fn a_program_beyond_a_quota_is_read_if_another_leaves_soon_and_refused_once_if_n
     let mut second = site.program(&[20, 1], &[]);
     let made = first.calls() + second.calls();
     let held_already = offers("already_held");
-    // The offers come one after the other: once this is answered, all before it are dealt with.
+    // Offers are handled in order: once this one is counted, all before it have been handled.
     offer(&site, first.pid());
     wait_for("the second waits", || (offers("already_held") > held_already).then_some(()));
     assert_eq!((offers("taken"), offers("refused_quota")), (1, 0));
@@ -224,7 +224,7 @@ fn a_program_beyond_a_quota_is_read_if_another_leaves_soon_and_refused_once_if_n
     daemon.settled(made).assert_balanced();
 }
 
-/// Where the next daemon may not look for programs. Who crashes has no last word: the recorder is to be held by then.
+/// The next daemon does not search for programs, and a recorder that crashes cannot offer itself, so it has to be held before.
 #[test]
 fn a_flight_recorder_that_goes_on_is_held_and_kept_by_the_daemon_after_one_that_was_killed() {
     let site = Site::new();
@@ -240,14 +240,14 @@ fn a_flight_recorder_that_goes_on_is_held_and_kept_by_the_daemon_after_one_that_
         recorder.calls();
         is_one(&second, "blkin_programs_held").then_some(())
     });
-    // While it is, it offers itself to nobody.
+    // While it is held, it does not offer itself again.
     assert!(is_one(&second, "blkin_offers_total"));
     send_signal(recorder.pid(), Signal::KILL);
     wait_for("it is kept", || is_one(&second, "blkin_recorders_kept").then_some(()));
 }
 
-/// As where consumerd runs in a container and shares the folder of its socket alone: the kernel knows no process id of such a
-/// program there.
+/// As when consumerd runs in a container that shares only the folder of its socket: the kernel has no process id there for a
+/// program outside.
 #[test]
 fn programs_of_another_pid_namespace_are_read_by_the_names_that_they_give_themselves() {
     let site = Site::new();

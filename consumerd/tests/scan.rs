@@ -1,4 +1,4 @@
-//! A daemon that looks for live programs at start. It finds every program of the machine, so these tests have a process
+//! A daemon that searches for live programs at start. It finds every program of the machine, so these tests have a process
 //! of their own, and run one after the other.
 
 #![allow(clippy::unwrap_used)]
@@ -43,7 +43,7 @@ fn a_program_of_another_user_that_is_not_dumpable_is_found() {
     std::fs::set_permissions(open.path(), Permissions::from_mode(0o755)).unwrap();
     let mut program = site.closed_program(open.path(), NOBODY, &[200, 2]);
     let calls = program.calls();
-    // Else this tests what others do.
+    // Otherwise this would be the same case as in other tests.
     let owner = std::fs::metadata(format!("/proc/{}/status", program.pid())).unwrap().uid();
     assert_eq!(owner, 0, "it is dumpable");
     let daemon = site.daemon(&["--scan", "true"]);
@@ -55,7 +55,7 @@ fn a_program_of_another_user_that_is_not_dumpable_is_found() {
 
 #[test]
 fn a_daemon_that_may_not_look_at_others_says_so() {
-    // All that root may lacks one thing: to look at processes that lack none.
+    // The daemon gets all of root's capabilities except the one to examine processes that have more.
     if !rustix::process::geteuid().is_root() {
         let _ = writeln!(std::io::stderr(), "not shown: this needs root");
         return;
@@ -72,7 +72,7 @@ fn a_daemon_that_may_not_look_at_others_says_so() {
     assert_eq!(may.said("failed to look for programs"), Vec::<String>::new());
 }
 
-/// A daemon, and a program that it has read, with the number of its calls.
+/// A daemon, a program that it has read, and the number of the program's calls.
 fn read_by_one(site: &Site) -> (Daemon, Program, u64) {
     let daemon = site.daemon(&[]);
     let mut program = site.program(&[300, 1], &[]);
@@ -103,14 +103,14 @@ fn programs_that_another_daemon_reads_are_named_together() {
     let programs: Vec<_> = (0..5).map(|_| site.program(&[1, 1], &[])).collect();
     wait_for("all are read", || (first.metrics().sum("blkin_programs") == 5).then_some(()));
     let mut second = elsewhere.daemon(&["--scan", "true"]);
-    // They are waited for, as long as an ending daemon may need to let them go; this one ends before.
+    // The programs wait, for as long as an ending daemon may need to release them; this daemon ends before that.
     second.ask_to_end();
     assert!(second.ended().success());
     let named = second.said("refused a program: another daemon reads it");
     let counted = second.said("refused more programs: another daemon reads it");
     assert!(named.len() == 1 && counted.len() == 1, "{named:?} {counted:?}");
     let rest = counted[0].split_once("programs=").unwrap().1.trim();
-    // Whoever else runs on the machine is found too.
+    // Other programs on the machine are found, too.
     assert!(rest.parse::<u32>().unwrap() >= 4, "{counted:?}");
     programs.into_iter().for_each(Program::end);
 }
@@ -131,7 +131,7 @@ fn a_program_of_a_daemon_that_is_about_to_be_gone_is_waited_for() {
 fn what_a_killed_daemon_had_drained_and_not_shipped_is_named() {
     let _alone = ALONE.lock();
     let site = Site::new();
-    // Nobody listens there: the first half is drained and stays on its way.
+    // Nobody listens there, so the first half is drained and stays in flight.
     let first = site.bare_daemon(&["--scribe-upstream", "127.0.0.1:1"]);
     let mut program = site.program(&[300, 1], &[]);
     let calls = program.calls();
@@ -164,7 +164,7 @@ fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     metrics.assert_balanced();
     assert!(metrics.sum_where("blkin_drained_before_total", label) >= calls);
     assert_eq!(metrics.sum_where("blkin_lost_total", &format!("{},cause=\"unsettled\"", program.label())), 0);
-    // A new worker must not take what its predecessor published for what an earlier daemon had drained.
+    // A new worker must not mistake what the worker before it published for what an earlier daemon had drained.
     let killed = second.worker_pid();
     send_signal(killed, Signal::KILL);
     wait_for("another worker serves", || {
@@ -174,7 +174,8 @@ fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     program.end();
 }
 
-/// A program that lives is drained, nobody takes anything, and the daemon is ended so before systemd keeps the program.
+/// Asserts that a live program keeps its number when the daemon is ended this way before systemd keeps the program. It is drained,
+/// and the upstream takes nothing before that.
 fn assert_number_is_kept(end: fn(Daemon)) {
     let _alone = ALONE.lock();
     let (site, upstream) = (Site::new(), Reserved::new());

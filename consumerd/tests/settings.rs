@@ -1,4 +1,4 @@
-//! What the keys of the configuration do to the daemon, of those that no other test of it turns.
+//! What configuration keys do that no other test changes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn configured(site: &Site, lines: &[&str], arguments: &[&str]) -> Daemon {
     site.bare_daemon(&[&["--config", &site.config(&lines.join("\n"))], arguments].concat())
 }
 
-/// Waits until the daemon's figures are so.
+/// Waits until the daemon's figures satisfy `is_so`.
 fn until(daemon: &Daemon, why: &str, is_so: impl Fn(&Metrics) -> bool) -> Metrics {
     wait_for(why, || Some(daemon.metrics()).filter(|metrics| is_so(metrics)))
 }
@@ -65,8 +65,8 @@ fn what_comes_within_linger_ms_leaves_in_one_call() {
     assert_eq!((scribe.calls().len(), annotations(&scribe.spans()) as u64), (1, made));
 }
 
-/// A server that answers nothing before it was sent `most` calls, and then one each time that it was sent another; it tells
-/// how many calls lay there unanswered beyond those.
+/// A server that answers nothing before it has got `most` calls, and then one call for each further one. Before the first answer it
+/// tells whether more than `most` calls have come.
 fn slow_server(most: usize, calls: usize) -> (String, Receiver<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -74,7 +74,7 @@ fn slow_server(most: usize, calls: usize) -> (String, Receiver<bool>) {
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut unanswered: Vec<i32> = (0..most).map(|_| next_call(&mut stream).unwrap()).collect();
-        // What is sent with them is on its way by now, if not there.
+        // Anything sent together with these calls is on its way by now, if it has not arrived.
         stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         tell.send(stream.peek(&mut [0]).is_ok()).unwrap();
         stream.set_read_timeout(None).unwrap();
@@ -84,7 +84,7 @@ fn slow_server(most: usize, calls: usize) -> (String, Receiver<bool>) {
                 unanswered.extend(next_call(&mut stream));
             }
         }
-        // Open until the daemon has read all answers.
+        // Keeps the connection open until the daemon has read all answers.
         let _ = stream.read(&mut [0]);
     });
     (address, told)
@@ -118,7 +118,7 @@ fn an_upstream_that_is_silent_for_io_timeout_ms_is_connected_to_anew() {
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         let _silent = listener.accept().unwrap();
-        // One after the other: who stands still for a moment is silent, too.
+        // One connection after the other: a server that stands still for a moment is silent, too.
         for stream in listener.incoming().map(Result::unwrap) {
             answer_all(stream);
         }
@@ -130,7 +130,7 @@ fn an_upstream_that_is_silent_for_io_timeout_ms_is_connected_to_anew() {
     daemon.says("the connection broke: it was silent for 150ms");
 }
 
-/// Takes every call, until the other side hangs up.
+/// Takes every call, until the other side disconnects.
 fn answer_all(mut stream: TcpStream) {
     while let Some(sequence) = next_call(&mut stream) {
         if stream.write_all(&encode_log_reply(sequence, ResultCode::Ok)).is_err() {
@@ -139,7 +139,7 @@ fn answer_all(mut stream: TcpStream) {
     }
 }
 
-/// Nobody listens there. Starts a daemon with these pauses, and waits for so many failures.
+/// Starts a daemon with these pauses and an upstream that does not listen. Returns how long so many failures took.
 fn time_of_failures(pauses_ms: [u64; 2], failures: u64) -> Duration {
     let site = Site::new();
     let [min, max] =
@@ -157,10 +157,10 @@ fn time_of_failures(pauses_ms: [u64; 2], failures: u64) -> Duration {
 
 #[test]
 fn pauses_between_attempts_begin_at_backoff_min_ms_and_grow_to_backoff_max_ms() {
-    // Half of each pause is left to chance. With the default of either key these would take other times.
+    // Half of each pause is random. With the default of either key, these times would be different.
     let shortest_first = time_of_failures([1000, 3_600_000], 2);
     assert!(shortest_first >= Duration::from_millis(500), "{shortest_first:?}");
-    // That is not waited for as long as the default's pauses would last.
+    // With the default pauses, this would take longer than the test waits.
     time_of_failures([1, 2], 60);
 }
 
@@ -228,7 +228,7 @@ fn programs_beyond_a_quota_are_refused_and_the_log_says_beyond_which() {
     }
 }
 
-/// Two flight recorders end; in the end so many of them are kept, and so many given up.
+/// Asserts that of two flight recorders that end, with this line in the configuration, so many are kept, and so many given up.
 fn assert_recorders(line: &str, kept: u64, given_up: u64) {
     let site = Site::new();
     let daemon = configured(&site, &[line], &[]);

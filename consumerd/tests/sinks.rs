@@ -1,4 +1,4 @@
-//! The sinks against upstreams that behave, and some that do not.
+//! The sinks with upstreams that behave well, and some that do not.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 fn whole_spans_leave_many_in_a_call_with_their_timing() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
-    // However slow the program is, one look at its rings finds all of it.
+    // The worker is stopped meanwhile, so that one look finds all records, however slow the program is.
     daemon.signal_worker(Signal::STOP);
     let calls = site.program(&[1000, 2], &[("BLKIN_RING_BYTES", "4194304")]).finish();
     daemon.signal_worker(Signal::CONT);
@@ -56,7 +56,7 @@ fn try_later_and_lost_connections_are_tried_again_until_it_works() {
     let site = Site::new();
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
     let mut made = 0;
-    // How many calls carry a program's spans is up to the clock; each program costs one at least.
+    // How many calls carry a program's spans depends on timing; each program takes at least one.
     while calls.load(Ordering::Relaxed) < 7 {
         made += site.program(&[500, 1], &[]).finish();
         let metrics = daemon.settled(made);
@@ -66,8 +66,7 @@ fn try_later_and_lost_connections_are_tried_again_until_it_works() {
     }
 }
 
-/// A daemon whose upstream does this with every call that has a certain entry in it, and takes all others: that entry alone is
-/// lost.
+/// A daemon whose upstream shows this behaviour for every call with a certain entry, and takes all others: only that entry is lost.
 fn lose_one_entry(site: &Site, behaviour: Behaviour) -> Daemon {
     let mut first = None;
     let scribe = Scribe::start(move |entries| {
@@ -104,7 +103,7 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
     let arguments =
         ["--scribe-upstream", &scribe.address, "--json-lines", pipe, "--json-scribe-upstream", "127.0.0.1:1"];
     let mut daemon = site.bare_daemon(&[&arguments[..], &["--queue-bytes", "2000000"]].concat());
-    // One time is far below what the healthy sink may hold, however late it ships it.
+    // Each time makes far less than the healthy sink may hold, however late it ships it.
     let mut program = site.program(&[500, 1], &[]);
     for time in 1..=10 {
         let made = program.calls();
@@ -126,10 +125,10 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
         let queued = gauge("blkin_sink_queued_bytes");
         assert!((limit / 4..limit).contains(&queued), "one program may fill half of it: {queued}");
         assert_eq!(gauge("blkin_sink_queue_bytes"), limit);
-        // A portion of lines is hardly larger, and one found no room.
+        // A portion of lines is hardly larger than this, and one did not fit.
         assert!(gauge("blkin_sink_queue_room_bytes") < 64 << 10, "{sink}");
     }
-    // A reader comes: what was kept arrives, line by line.
+    // When a reader opens the pipe, all that was kept arrives, line by line.
     let mut reader = std::fs::File::open(pipe).unwrap();
     let reading = std::thread::spawn(move || {
         let mut text = String::new();
@@ -173,7 +172,7 @@ fn a_sink_whose_thread_ends_gets_another_and_nothing_is_lost() {
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
     let mut program = site.program(&[1000, 1, 1000], &[]);
     wait_for("something is shipped", || (scribe.annotations() > 0).then_some(()));
-    // With fewer descriptors than it waits for the kernel lets nobody wait.
+    // With a limit below the number of descriptors that a thread waits for, the kernel refuses the wait.
     let worker = Pid::from_raw(i32::try_from(daemon.worker_pid()).unwrap());
     let limits = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
     prlimit(worker, Resource::Nofile, limits).unwrap();
@@ -188,7 +187,7 @@ fn a_sink_whose_thread_ends_gets_another_and_nothing_is_lost() {
     assert_eq!(metrics.sum("blkin_worker_restarts_total"), 1);
 }
 
-/// Where one is killed, its successor ships again what another sink had not shipped yet.
+/// After a kill, the next worker ships again what some sink had not shipped, also to sinks that had.
 #[test]
 fn no_counter_of_a_sink_goes_back_when_a_worker_is_killed() {
     let (site, upstream) = (Site::new(), Reserved::new());
@@ -196,9 +195,9 @@ fn no_counter_of_a_sink_goes_back_when_a_worker_is_killed() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let arguments = ["--scribe-upstream", &upstream.address, "--json-lines", pipe.to_str().unwrap()];
     let daemon = site.bare_daemon(&arguments);
-    // There has to be a reader before it can be opened for writing.
+    // The pipe needs a reader before it can be opened for writing.
     let opened = std::thread::spawn(move || std::fs::File::open(pipe).unwrap());
-    // A pipe holds as much that nobody reads.
+    // A pipe holds this much without being read.
     let mut program = site.program(&[20, 1], &[]);
     let made = program.calls();
     wait_for("the pipe has taken everything", || {
@@ -278,7 +277,7 @@ fn spans_that_are_open_at_the_end_are_shipped() {
     assert_eq!(scribe.annotations() as u64, made);
 }
 
-/// A daemon that holds all spans back until it ends, and far more of them than its queue has room for.
+/// A daemon that keeps all spans open until it ends, far more of them than its queue has room for.
 fn full_of_open_spans(site: &Site, upstream: &str, stop_timeout_ms: &str) -> (Daemon, Program, u64) {
     let config = site.config("close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 100000\n");
     let config = ["--config", &config, "--stop-timeout-ms", stop_timeout_ms];
@@ -300,7 +299,7 @@ fn more_open_spans_than_the_queue_holds_are_shipped_at_the_end() {
     assert_eq!(daemon.said("lost"), [""; 0]);
 }
 
-/// The number in a log line behind `name=`.
+/// The number after `name=` in the log lines.
 fn field(lines: &[String], name: &str) -> u64 {
     let of_line =
         |line: &String| line.split_once(&format!("{name}="))?.1.split(' ').next()?.parse::<u64>().ok();
@@ -310,14 +309,14 @@ fn field(lines: &[String], name: &str) -> u64 {
 #[test]
 fn open_spans_that_cannot_be_shipped_at_the_end_are_named_in_time() {
     let (site, calls) = (Site::new(), Arc::new(AtomicU32::new(0)));
-    // It takes some, and then nothing any more.
+    // The upstream takes some calls, and then nothing any more.
     let scribe = Scribe::start(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
         0..3 => Behaviour::Ok,
         _ => Behaviour::TryLater,
     });
     let (mut daemon, _program, made) = full_of_open_spans(&site, &scribe.address, "5000");
     daemon.ask_to_end();
-    // It would be killed if it did not keep to its time, and say so.
+    // If the worker exceeded its time, it would be killed, and the daemon would fail.
     assert!(daemon.ended().success());
     let shipped = scribe.annotations() as u64;
     let last = daemon.said("ended before everything was shipped");
@@ -333,7 +332,7 @@ fn what_is_left_in_the_rings_of_a_program_that_has_ended_is_named() {
     let mut daemon = site.bare_daemon(&upstream);
     let worker = daemon.worker_pid();
     send_signal(worker, Signal::STOP);
-    // More than some hundred looks at the ring would take.
+    // More than a few hundred looks at the ring would drain.
     let made = site.program(&[100_000, 1], &[("BLKIN_RING_BYTES", "67108864")]).finish();
     daemon.ask_to_end();
     wait_for("the daemon is ending", || (!site.socket().exists()).then_some(()));
@@ -348,7 +347,7 @@ fn what_is_left_in_the_rings_of_a_program_that_has_ended_is_named() {
 #[test]
 fn a_daemon_that_takes_its_time_to_end_is_healthy_to_the_last() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::TryLater));
-    // The lines are through at once, and their sink with them.
+    // The lines are written at once, so their sink has nothing more to do.
     let mut daemon = site.daemon(&["--scribe-upstream", &scribe.address, "--stop-timeout-ms", "3000"]);
     let calls = site.program(&[10, 1], &[]).finish();
     wait_for("the spans are on their way", || {
@@ -356,7 +355,7 @@ fn a_daemon_that_takes_its_time_to_end_is_healthy_to_the_last() {
     });
     let begun = Instant::now();
     daemon.ask_to_end();
-    // One that stood still with its machine is red for a moment; one that does not look after itself any more is to the last.
+    // After a standstill of the machine the daemon is unhealthy for a moment; without heartbeats it would be to the end.
     let mut last = None;
     wait_for("the daemon is gone", || match daemon.health() {
         Some(status) => {
@@ -457,8 +456,8 @@ fn programs_that_have_ended_are_let_go_although_a_span_stays_open() {
     assert_eq!(scribe.annotations() as u64, made);
 }
 
-/// Keeps whoever opens this file waiting, as a disk that does not answer does: by a lease, which the kernel takes away after
-/// /proc/sys/fs/lease-break-time. Ends with its standard input.
+/// Makes every open of a file wait, like a disk that does not answer. It holds a lease on the file, which the kernel takes away
+/// after /proc/sys/fs/lease-break-time, and ends with its standard input.
 struct Hang(Child);
 
 impl Hang {
@@ -485,7 +484,7 @@ impl Hang {
     }
 }
 
-/// A daemon whose file hangs as soon as there is something to write, and the annotations that wait.
+/// A daemon whose file hangs as soon as there is something to write, what makes it hang, and how many annotations wait.
 fn hanging(site: &Site, arguments: &[&str]) -> (Daemon, Hang, u64) {
     std::fs::write(site.lines_path(), "").unwrap();
     let hang = Hang::on(&site.lines_path());

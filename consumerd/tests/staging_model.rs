@@ -1,4 +1,4 @@
-//! The staging log against a model, with the writer killed after every write and in the middle of long ones.
+//! The staging log compared with a model, with the writer killed after every write and in the middle of long ones.
 
 #![allow(clippy::unwrap_used)]
 
@@ -94,7 +94,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// What a new worker has to find: retired records, and the frames behind them.
+/// What a new worker has to find: the number of retired records, and the frames behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Truth {
     retired_records: u64,
@@ -113,7 +113,7 @@ fn found(memory: Recorder) -> Truth {
     Truth { retired_records, frames }
 }
 
-/// One worker after another over the same memory, beside the model.
+/// One worker after another on the same memory, together with the model.
 struct Run {
     memory: Recorder,
     staging: Staging<Recorder>,
@@ -121,7 +121,7 @@ struct Run {
     committed: Vec<(Frame, u64)>,
     appended: Vec<(Frame, u64)>,
     retired_records: u64,
-    /// For each number of writes: the truths that may be found there.
+    /// For each number of writes, the truths that may be found after them.
     allowed: Vec<Vec<Truth>>,
 }
 
@@ -150,7 +150,7 @@ impl Run {
         Truth { retired_records: self.retired_records, frames }
     }
 
-    /// Every prefix of writes up to now may show `before` or the truth of now; the last one only the latter.
+    /// After each new write a worker may find `before` or the present truth; after the last one, only the present truth.
     fn note(&mut self, before: Truth) {
         let now = self.truth();
         let writes = self.memory.writes.borrow().len();

@@ -1,5 +1,5 @@
-//! A checkpoint, and a row of the table of numbers, of any bytes: none is believed to hold more than it does, and what is
-//! read is written as something that reads the same.
+//! Any bytes as a checkpoint, and as a row of the table of numbers: neither is believed to hold more than it does, and what is
+//! read reads the same after it is written again.
 #![no_main]
 
 use blkin_consumerd_fuzz::staging::{Checkpoint, NumberRow};

@@ -1,4 +1,4 @@
-//! What anybody on the node may ask on the control socket.
+//! Requests that any user of the node may send to the control socket.
 #![no_main]
 
 use blkin_consumerd_fuzz::settings::message::{MAX_REQUEST_BYTES, Request, parse, snapshot};

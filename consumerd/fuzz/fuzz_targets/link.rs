@@ -1,5 +1,5 @@
-//! A message between holder and worker, and the name of a process, of any bytes: no message says more than it does when it is
-//! written again, and whoever writes a name as he sees it means the process.
+//! Any bytes as a message between holder and worker, and as the name of a process: a decoded message encodes to the same bytes, and
+//! a name that a user writes as it is shown matches the process.
 #![no_main]
 
 use blkin_consumerd_fuzz::link::message::{COMM_BYTES, Message, NAMELESS, shown_name};

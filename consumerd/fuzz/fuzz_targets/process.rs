@@ -1,5 +1,5 @@
-//! What /proc says of a process that has any bytes for a name, and maps files with any in theirs: the input. What the kernel says
-//! of it beside them is found, and no file is taken for one whose name does not end alike.
+//! The files in /proc of a process whose name, and the names of whose mapped files, are any bytes: the input. What the kernel
+//! writes next to these names is found, and no file is mistaken for another whose name has a different end.
 #![no_main]
 
 use blkin_consumerd_fuzz::process::{Mapped, Wanted, effective_user, mapped, started};
@@ -7,10 +7,10 @@ use libfuzzer_sys::fuzz_target;
 
 const WANTED: Wanted<'_> = Wanted { device: "00:01", name: "/memfd:blkin-segment (deleted)", access: "rw-s" };
 const LINE: &[u8] = b"7f00-7f10 rw-s 00000000 00:01 2077                 /memfd:blkin-segment (deleted)";
-/// What the kernel keeps of a name.
+/// How many bytes the kernel keeps of a process's name.
 const NAME_BYTES: usize = 15;
 
-/// As the kernel writes a name into lines: `escaped` are the bytes that would end one, or begin an escape.
+/// A name as the kernel writes it into a line: `escaped` are the bytes that would end the line, or begin an escape.
 fn as_escaped(name: &[u8], escaped: &[u8]) -> Vec<u8> {
     let escape = |byte: &u8| match byte {
         byte if !escaped.contains(byte) => vec![*byte],
@@ -19,7 +19,7 @@ fn as_escaped(name: &[u8], escaped: &[u8]) -> Vec<u8> {
     name.iter().flat_map(escape).collect()
 }
 
-/// Mappings of files of that name, before and behind that of a segment.
+/// Checks that a segment is found between mappings of files with this name.
 fn check_maps(name: &[u8]) {
     let of_name = [b"7e00-7e10 rw-s 00000000 00:01 2076     ", &as_escaped(name, b"\n")[..]].concat();
     let maps = [&of_name, LINE, &of_name, b""].join(&b'\n');
@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
     let stat = |state: &[u8]| [b"7 (", name, b") ", state, fields].concat();
     assert_eq!(started(&stat(b"S")), Some(4711));
     assert_eq!(started(&stat(b"Z")), None);
-    // Whatever else it may be.
+    // The input as any other content of these files.
     let lines = input.iter().filter(|byte| **byte == b'\n').count() + 1;
     assert!(mapped(input, WANTED).len() <= lines);
     let _whatever = (effective_user(input), started(input));

@@ -1,5 +1,5 @@
-//! The file of rules that somebody else wrote to. The first bytes are changes of it: while they hit but one of its copies, the
-//! rules of the other are there. The rest are rules as they would stand in it, and it can be written whatever is in it.
+//! A rules file to which somebody else wrote. The first bytes of the input are changes of the file: as long as they hit only one of
+//! its copies, the rules of the other copy are found. The rest is the content of a copy; the file can be written whatever it holds.
 #![no_main]
 
 #[path = "../../tests/common/bytes.rs"]
@@ -18,11 +18,11 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 
 const COPY_BYTES: usize = FILE_BYTES as usize / 2;
-/// Where changes are made: a copy's rules end well before that.
+/// Changes are made before this offset of a copy; its rules end well before it.
 const USED_BYTES: usize = 256;
 const CHANGE_BYTES: usize = 3;
 
-/// Memory that stays when a file of it is closed.
+/// Memory that stays when a file on it is closed.
 #[derive(Clone)]
 struct Kept(Rc<RefCell<Bytes>>);
 
@@ -62,7 +62,7 @@ fn write(file: &mut RulesFile<Kept>, rules: &Rules) {
 }
 
 fn check_changes(changes: &[u8]) {
-    // Two rules in the newer copy, one in the other.
+    // Two rules in the newer copy, one in the older.
     let memory = empty();
     let (mut file, _) = open(&memory);
     [1, 2].map(rules).iter().for_each(|rules| write(&mut file, rules));
@@ -81,7 +81,7 @@ fn check_changes(changes: &[u8]) {
     }
 }
 
-/// A copy with that content, and a length and checksum that are right.
+/// A copy with this content, and with the right length and checksum.
 fn sealed(sequence: &[u8; 8], content: &[u8]) -> Kept {
     let header = [sequence.as_slice(), &(content.len() as u64).to_le_bytes()].concat();
     let sum = checksum(&[&header, content]).to_le_bytes();

@@ -1,6 +1,6 @@
-//! A staging memory that somebody else wrote to. The input says how long its frames are and how many are not retired, then which
-//! bytes are changed: a new worker finds the frames before the first that was hit, and no others than were written, and the log
-//! goes on from there.
+//! A staging memory to which somebody else wrote. The input says how long its frames are, how many are not retired, and which
+//! bytes are changed. A new worker finds the frames before the first that was hit, and none that were not written, and the log
+//! continues from there.
 #![no_main]
 
 #[path = "../../tests/common/bytes.rs"]
@@ -30,8 +30,8 @@ fn frame(number: u64, grains: u8) -> Frame {
     }
 }
 
-/// A log of frames of these lengths, of which all but the last are retired; where those begin, they themselves, and where
-/// each ends.
+/// A log of frames of these lengths, of which all but the last `kept` are retired. Returns where the kept frames begin, and each of
+/// them with its end.
 fn written(lengths: &[u8], kept: usize) -> (Bytes, u64, Vec<(Frame, u64)>) {
     let mut memory = Bytes(vec![0; GEOMETRY.total_bytes() as usize]);
     Staging::format(&mut memory, GEOMETRY).expect("memory is written");
@@ -55,7 +55,7 @@ fn written(lengths: &[u8], kept: usize) -> (Bytes, u64, Vec<(Frame, u64)>) {
     (log.memory().clone(), tail, left)
 }
 
-/// What a new worker finds, and its log, which ends behind that.
+/// The frames that a new worker finds, and its log, which ends behind them.
 fn found(mut memory: Bytes) -> (Vec<Frame>, Staging<Bytes>) {
     if !Staging::is_of(&memory, GEOMETRY) {
         Staging::format(&mut memory, GEOMETRY).expect("memory is written");
@@ -75,7 +75,7 @@ fn found(mut memory: Bytes) -> (Vec<Frame>, Staging<Bytes>) {
     }
 }
 
-/// Whether a changed byte is one by which frames are found that do not hold it themselves.
+/// Whether a changed byte is outside the frames, but needed to find them.
 fn leads_to_frames(at: usize) -> bool {
     let head = HEAD_AT as usize;
     (head..head + 8).contains(&at)
@@ -99,7 +99,7 @@ fuzz_target!(|input: &[u8]| {
     }
     if !hit.iter().any(|at| leads_to_frames(*at)) {
         let log_at = GEOMETRY.log_at();
-        // Whatever lies before its raw bytes: also what fills up the log's end.
+        // All that lies before its raw bytes, including padding at the end of the log.
         let mut begin = tail;
         for (index, (frame, end)) in left.iter().enumerate() {
             let raw_at = end - frame.raw.len() as u64;

@@ -1,4 +1,4 @@
-//! Formats of the daemon as it builds them.
+//! The daemon's source files for its formats.
 #![allow(dead_code)]
 
 #[path = "../../src/staging/mod.rs"]

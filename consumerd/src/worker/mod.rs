@@ -481,7 +481,13 @@ fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures,
     if after.in_flight > 0 {
         let trouble = standing.trouble().map(|trouble| trouble.reason);
         let annotations = after.in_flight;
-        tracing::warn!(sink, to, annotations, trouble, "the daemon ended before everything was shipped{fate}");
+        tracing::warn!(
+            sink,
+            to,
+            annotations,
+            trouble,
+            "the daemon ended before everything was shipped{fate}"
+        );
     }
     let queue_full = after.queue_full - before.queue_full;
     let spool_evicted = after.spool_evicted - before.spool_evicted;

@@ -1,4 +1,4 @@
-//! Memory of a staging log that is this process's own. Whoever takes this file says which [`Memory`] is meant.
+//! Memory of a staging log, in this process's own heap. The file that includes this one has to import [`Memory`].
 
 #![allow(unreachable_pub)]
 

@@ -1,4 +1,4 @@
-//! The ledger as an outsider reads it from /metrics, and the check that each of its equations holds.
+//! The ledger as anybody can read it from /metrics, and the check that each of its equations holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +12,19 @@ impl Metrics {
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
-            // Counts are whole; the moment of the start is not.
+            // Counts are integers; the start time is not.
             let value: f64 = value.parse().unwrap();
             samples.insert((name.into(), labels.trim_end_matches('}').into()), value as u64);
         }
         Self(samples)
     }
 
-    /// Sum over all samples of that name.
+    /// Sum over all samples of this name.
     pub fn sum(&self, name: &str) -> u64 {
         self.sum_where(name, "")
     }
 
-    /// Sum over the samples of that name of which the labels contain `part`.
+    /// Sum over the samples of this name whose labels contain `part`.
     pub fn sum_where(&self, name: &str, part: &str) -> u64 {
         let matching = self.0.iter().filter(|((n, labels), _)| n == name && labels.contains(part));
         matching.map(|(_, value)| value).sum()

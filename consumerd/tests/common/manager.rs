@@ -1,5 +1,5 @@
-//! What systemd is to a unit that has it keep descriptors: it takes them at a socket, and hands them to whatever it starts
-//! next. The real one keeps them in `tests/systemd`.
+//! A stand-in for systemd's descriptor store: it takes descriptors on a socket, and hands them to the process that it starts
+//! next. `tests/systemd` uses the real systemd.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, pwrite};
 
 type Kept = Arc<Mutex<BTreeMap<String, OwnedFd>>>;
 
-/// The manager and what it keeps.
+/// The manager, and the descriptors that it keeps.
 pub struct Manager {
     socket: PathBuf,
     kept: Kept,
@@ -33,7 +33,7 @@ impl Manager {
         Self { socket, kept }
     }
 
-    /// The names of what it keeps.
+    /// The names of the descriptors that it keeps.
     pub fn names(&self) -> Vec<String> {
         self.kept.lock().unwrap().keys().cloned().collect()
     }
@@ -43,17 +43,17 @@ impl Manager {
         self.names().iter().filter(|name| name.starts_with('p')).count()
     }
 
-    /// Loses what it keeps of programs, as if it had not been told of them yet.
+    /// Drops the descriptors of programs, as if it had not been told of them yet.
     pub fn lose_programs(&self) {
         self.kept.lock().unwrap().retain(|name, _| name == "staging");
     }
 
-    /// Something else writes to the staging memory.
+    /// Overwrites bytes of the staging memory.
     pub fn spoil_staging(&self, at: u64, bytes: &[u8]) {
         assert_eq!(pwrite(&self.kept.lock().unwrap()["staging"], bytes, at).unwrap(), bytes.len());
     }
 
-    /// A command that starts what is appended to it as a unit's next process, with everything that is kept.
+    /// A command that starts the program appended to it as the unit's next process, with everything that is kept.
     pub fn starter(&self) -> Command {
         let kept = self.kept.lock().unwrap();
         let names = kept.keys().cloned().collect::<Vec<_>>().join(":");
@@ -67,7 +67,7 @@ impl Manager {
         command.args(["-c", &script, "bash"]);
         command.env("NOTIFY_SOCKET", &self.socket).env("FDSTORE", "100");
         command.env("LISTEN_FDS", inherited.len().to_string()).env("LISTEN_FDNAMES", names);
-        // Until the process ends: they are read when the command is run.
+        // They must stay open until the command is run.
         std::mem::forget(inherited);
         command
     }

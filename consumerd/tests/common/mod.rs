@@ -16,10 +16,10 @@ use tempfile::TempDir;
 
 /// The program under test.
 const DAEMON: &str = env!("CARGO_BIN_EXE_blkin-consumerd");
-/// Longest wait for anything in these tests, on whatever machine.
+/// Longest wait for anything in these tests, even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until `what` gives something, looking often.
+/// Polls `what` until it has a result; `why` says what was awaited if it never has.
 pub fn wait_for<T>(why: &str, mut what: impl FnMut() -> Option<T>) -> T {
     let due = Instant::now() + PATIENCE;
     loop {
@@ -59,20 +59,20 @@ impl Site {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// How many there are by now, perhaps with the beginning of another.
+    /// How many whole lines there are by now; the beginning of another may follow.
     pub fn line_count(&self) -> usize {
         let bytes = std::fs::read(self.lines_path()).unwrap_or_default();
         bytes.iter().filter(|byte| **byte == b'\n').count()
     }
 
-    /// Writes a file of configuration, and gives its path.
+    /// Writes a configuration file, and returns its path.
     pub fn config(&self, text: &str) -> String {
         let path = self.path("config.toml");
         std::fs::write(&path, text).unwrap();
         path.into_os_string().into_string().unwrap()
     }
 
-    /// Starts the daemon with JSON lines into a file and whatever `arguments` add.
+    /// Starts the daemon with JSON lines into a file, and with `arguments`.
     pub fn daemon(&self, arguments: &[&str]) -> Daemon {
         let lines = self.lines_path();
         let mut all = vec!["--json-lines", lines.to_str().unwrap()];
@@ -85,12 +85,12 @@ impl Site {
         self.starting_daemon(arguments).ready()
     }
 
-    /// As [`Self::bare_daemon`], not waited for.
+    /// Like [`Self::bare_daemon`], but does not wait until the daemon is ready.
     pub fn starting_daemon(&self, arguments: &[&str]) -> Starting {
         self.start(Command::new(DAEMON), arguments)
     }
 
-    /// As [`Self::starting_daemon`], of a daemon that another program starts, which takes a command for its last arguments.
+    /// Like [`Self::starting_daemon`], but another program starts the daemon, which takes a command as its last arguments.
     pub fn started_by(&self, mut starter: Command, arguments: &[&str]) -> Starting {
         starter.arg(DAEMON);
         self.start(starter, arguments)
@@ -98,7 +98,7 @@ impl Site {
 
     fn start(&self, mut command: Command, arguments: &[&str]) -> Starting {
         let ready = self.path("ready.json");
-        // An earlier daemon's word is not this one's.
+        // Removes the file that an earlier daemon wrote.
         let _ = std::fs::remove_file(&ready);
         command.arg("--socket").arg(self.socket()).arg("--ready-file").arg(&ready);
         command.args(["--log", "info"]);
@@ -122,11 +122,11 @@ impl Site {
         self.start_program(Command::new(producer()), arguments, environment)
     }
 
-    /// Starts a program that is not dumpable, as this user, who does not reach the socket. `folder`, which that user may
-    /// enter, gets a copy of the program: the folder of the build may be closed to others.
+    /// Starts a program that is not dumpable, as this user, who cannot reach the socket. `folder`, which that user may
+    /// enter, gets a copy of the program, because the build folder may be closed to others.
     pub fn closed_program(&self, folder: &Path, uid: u32, arguments: &[u64]) -> Program {
         let copy = folder.join("producer");
-        // By a process of its own: a child of another test, which is just being made, could hold open what was written here.
+        // Copied by another process: a child that another test forks just now could inherit the file open for writing.
         assert!(Command::new("cp").arg(producer()).arg(&copy).status().unwrap().success());
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &uid.to_string(), "--clear-groups"]).arg(copy);
@@ -146,12 +146,12 @@ impl Site {
     }
 }
 
-/// Where the traced program is.
+/// Path of the traced program.
 fn producer() -> PathBuf {
     Path::new(DAEMON).with_file_name("examples/producer")
 }
 
-/// The daemon, before it has said that it is ready.
+/// The daemon, before it is ready.
 pub struct Starting {
     daemon: Daemon,
     ready: PathBuf,
@@ -163,7 +163,7 @@ impl Starting {
         self.daemon.said(part)
     }
 
-    /// Waits for the end of one that cannot start.
+    /// Waits for the end of a daemon that cannot start.
     pub fn ended(mut self) -> ExitStatus {
         self.daemon.ended()
     }
@@ -185,7 +185,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// What it, and those before it in its folder, logged so far.
+    /// All that it, and earlier daemons in its folder, have logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -195,18 +195,18 @@ impl Daemon {
         self.log().lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
     }
 
-    /// As above, once there is one: what is said is written a moment after it happened.
+    /// Like [`Self::said`], but waits for a line: lines are written a moment after the event.
     pub fn says(&self, part: &str) -> Vec<String> {
         wait_for(part, || Some(self.said(part)).filter(|lines| !lines.is_empty()))
     }
 
-    /// What /healthz tells.
+    /// The report of /healthz.
     pub fn report(&self) -> serde_json::Value {
         let mut answer = self.healthz().unwrap();
         serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn ask_to_end(&self) {
         send_signal(self.pid(), Signal::TERM);
     }
@@ -216,7 +216,7 @@ impl Daemon {
         self.child.wait().unwrap()
     }
 
-    /// Waits for the worker, if the holder answers in its stead: one that stood still for a moment is not dead.
+    /// The metrics. Waits for the worker if the holder answers instead: a worker that stood still for a moment is not dead.
     pub fn metrics(&self) -> ledger::Metrics {
         wait_for("the worker answers", || {
             let mut answer = ureq::get(format!("http://{}/metrics", self.http)).call().ok()?;
@@ -224,7 +224,7 @@ impl Daemon {
         })
     }
 
-    /// Waits until it says that it is well, which a machine that stood still for a moment does not say at once.
+    /// Waits until it reports that it is healthy, which takes a moment if the machine stood still.
     pub fn assert_healthy(&self) {
         wait_for("health is green", || (self.health() == Some(200)).then_some(()));
     }
@@ -243,7 +243,7 @@ impl Daemon {
         agent.get(format!("http://{}/healthz", self.http)).call().ok()
     }
 
-    /// Waits until every figure of the ledger is in, and gives it.
+    /// Waits until every figure of the ledger is settled, and returns the metrics.
     pub fn settled(&self, attempted: u64) -> ledger::Metrics {
         wait_for("the ledger is settled", || {
             let metrics = self.metrics();
@@ -282,7 +282,7 @@ impl Daemon {
         send_signal(self.worker_pid(), signal);
     }
 
-    /// Kills both processes of it, as a machine without memory, or an operator, does: nobody has a last word.
+    /// Kills both of its processes, as happens when memory is short, or as an operator does: neither can do anything at its end.
     pub fn killed(mut self) {
         let worker = self.worker_pid();
         send_signal(self.pid(), Signal::STOP);
@@ -291,13 +291,13 @@ impl Daemon {
         self.ended();
     }
 
-    /// As where systemd is told to kill the main process alone (`KillMode=process`): its worker goes on for a while.
+    /// Kills only the holder, as systemd does with `KillMode=process`: its worker runs on for a while.
     pub fn left_to_its_worker(mut self) {
         send_signal(self.pid(), Signal::KILL);
         self.ended();
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM, and waits for the end.
     pub fn stop(mut self) -> ExitStatus {
         self.ask_to_end();
         self.ended()
@@ -321,7 +321,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// How metrics name it.
+    /// Its label in the metrics.
     pub fn label(&self) -> String {
         format!("process=\"producer:{}\"", self.child.id())
     }
@@ -330,12 +330,12 @@ impl Program {
         self.child.id()
     }
 
-    /// Has it record as much as it did at first once more.
+    /// Lets it record as much once more as it did at first.
     pub fn record_more(&mut self) {
         self.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
-    /// Waits until it has recorded everything, and gives the number of its calls so far; it lives on.
+    /// Waits until it has recorded everything, and returns the number of its calls so far; the program runs on.
     pub fn calls(&mut self) -> u64 {
         let mut line = String::new();
         BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -348,7 +348,7 @@ impl Program {
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Waits for its calls and lets it end.
+    /// Waits until it has recorded everything, and lets it end.
     pub fn finish(mut self) -> u64 {
         let calls = self.calls();
         self.end();

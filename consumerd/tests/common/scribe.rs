@@ -23,7 +23,7 @@ pub enum Behaviour {
 
 type Decide = Box<dyn FnMut(&[LogEntry]) -> Behaviour + Send>;
 
-/// An address that nobody else can take, at which nobody listens yet.
+/// A reserved address at which nobody listens yet.
 pub struct Reserved {
     socket: OwnedFd,
     pub address: String,
@@ -38,14 +38,14 @@ impl Reserved {
         Self { socket, address }
     }
 
-    /// Serves there until the process ends.
+    /// Serves at the address until the process ends.
     pub fn start(self, decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Scribe {
         listen(&self.socket, 128).unwrap();
         Scribe::serve(self.socket.into(), decide)
     }
 }
 
-/// The server and what it has accepted.
+/// The server, and the calls that it has accepted.
 #[derive(Clone)]
 pub struct Scribe {
     pub address: String,
@@ -53,7 +53,7 @@ pub struct Scribe {
 }
 
 impl Scribe {
-    /// Serves with a free port until the process ends.
+    /// Serves on a free port until the process ends.
     pub fn start(decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Self {
         Reserved::new().start(decide)
     }
@@ -87,13 +87,13 @@ impl Scribe {
         self.entries().iter().map(|entry| decode_message(&entry.message, &limits).unwrap()).collect()
     }
 
-    /// How many annotations these have.
+    /// How many annotations the accepted spans have.
     pub fn annotations(&self) -> usize {
         self.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
     }
 }
 
-/// One connection after the other: the daemon has one.
+/// Serves one connection after the other: the daemon has only one at a time.
 fn serve(mut stream: TcpStream, decide: &mut Decide, calls: &Mutex<Vec<Vec<LogEntry>>>) {
     let mut header = [0; 4];
     while stream.read_exact(&mut header).is_ok() {
@@ -114,7 +114,7 @@ fn serve(mut stream: TcpStream, decide: &mut Decide, calls: &Mutex<Vec<Vec<LogEn
             }
             Behaviour::HangUp => return,
         };
-        // Who had to wait for too long has hung up.
+        // Fails if the daemon has waited too long and disconnected.
         if stream.write_all(&reply).is_err() {
             return;
         }

@@ -73,23 +73,23 @@ impl Role {
     }
 }
 
-/// The texts of annotations that one program writes at one place, and what follows from these.
+/// The texts that a program's annotations from one place in its code share, and what follows from these texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labels {
     /// Name of the span, as the annotation gives it.
     pub name: Arc<str>,
-    /// Who annotated.
+    /// The service that annotated.
     pub endpoint: Arc<Endpoint>,
-    /// Key, or the event.
+    /// The key, or the name of the event.
     pub key: Arc<str>,
-    /// Of the key, should it be an event.
+    /// Role of the key if it is an event.
     pub role: Role,
-    /// As they go to Zipkin.
+    /// Key and endpoint, encoded for Zipkin.
     pub place: Place,
 }
 
 impl Labels {
-    /// Encodes them.
+    /// Labels with these texts.
     pub fn new(name: Arc<str>, endpoint: Arc<Endpoint>, key: Arc<str>) -> Self {
         let (role, place) = (Role::of(&key), Place::new(&key, host(&endpoint).as_ref()));
         Self { name, endpoint, key, role, place }

@@ -508,7 +508,7 @@ mod tests {
         }
     }
 
-    /// A worker that could not write its checkpoint would end, and so would each after it.
+    /// Otherwise a worker that could not write its checkpoint would end, and so would each worker after it.
     #[test]
     fn a_checkpoint_of_as_many_programs_as_may_be_held_finds_room() {
         for max_programs in [1, 1000, 100_000] {
@@ -547,9 +547,9 @@ mod tests {
         let of_bytes = |bytes: usize| format!("/{}", "s".repeat(bytes - 1));
         check(of_bytes(107), of_bytes(106)).unwrap();
         let long = check(of_bytes(108), String::new()).unwrap_err();
-        assert!(long.contains(": socket: ") && long.contains("has 108 bytes"), "{long}");
+        assert!(long.contains(": socket: ") && long.contains("is 108 bytes long"), "{long}");
         assert!(check(of_bytes(9), of_bytes(108)).unwrap_err().contains("control_socket"));
-        // The name of the control socket may be longer than that beside which it lies.
+        // The control socket's default path may be longer than that of `socket`.
         let beside = check(format!("{}/s", of_bytes(100)), String::new()).unwrap_err();
         assert!(beside.contains("control_socket"), "{beside}");
         for nothing in ["", "/", "/run/.."] {

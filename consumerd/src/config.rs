@@ -570,7 +570,7 @@ mod tests {
         {
             let shared = check(socket, control).unwrap_err();
             assert!(
-                shared.contains("control_socket: ") && shared.contains(" is `socket` already"),
+                shared.contains("control_socket: ") && shared.contains(" is the path of `socket`"),
                 "{shared}"
             );
         }

@@ -245,7 +245,7 @@ fn a_daemon_whose_sockets_are_taken_from_their_places_says_so_until_they_are_bac
         std::fs::rename(site.path("aside"), site.path(name)).unwrap();
         daemon.assert_healthy();
     }
-    assert_eq!(daemon.says("is in its place again").len(), 2);
+    assert_eq!(daemon.says("is back in its place").len(), 2);
     assert!(daemon.stop().success());
 }
 

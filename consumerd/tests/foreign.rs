@@ -181,9 +181,9 @@ fn a_user_who_sends_what_cannot_be_closed_keeps_only_his_own_programs_out() {
         })
     });
     assert_takes_programs(&site, &daemon);
-    let said = wait_for("it says who", || daemon.said("he holds that up").first().cloned());
+    let said = wait_for("it says who", || daemon.said("he blocks the close").first().cloned());
     assert!(said.contains(&format!("uid={UID}")), "{said}");
-    assert_eq!(daemon.said("he holds that up").len(), 1, "once");
+    assert_eq!(daemon.said("he blocks the close").len(), 1, "once");
     // Apart from the blocked threads, one more closes the remaining connections, and ends.
     wait_for("no more are left", || (threads(&daemon, "blkin-closer") <= 4).then_some(()));
     daemon.assert_healthy();

@@ -65,11 +65,13 @@ fn a_daemon_that_may_not_look_at_others_says_so() {
     let mut starter = Command::new("setpriv");
     starter.args(["--bounding-set", "-sys_ptrace"]);
     let daemon = site.started_by(starter, &["--scan", "true"]).ready();
-    let [said] = &daemon.says("failed to look for programs")[..] else { panic!("{}", daemon.log()) };
+    let [said] = &daemon.says("failed to search other users' processes")[..] else {
+        panic!("{}", daemon.log())
+    };
     assert!(said.contains("WARN") && said.contains("give the daemon CAP_SYS_PTRACE"), "{said}");
     let elsewhere = Site::new();
     let may = elsewhere.daemon(&["--scan", "true"]);
-    assert_eq!(may.said("failed to look for programs"), Vec::<String>::new());
+    assert_eq!(may.said("failed to search other users' processes"), Vec::<String>::new());
 }
 
 /// A daemon, a program that it has read, and the number of the program's calls.

@@ -428,7 +428,7 @@ fn an_upstream_that_refuses_much_does_not_fill_the_log() {
     assert_eq!(metrics.sum_where("blkin_sink_lost_total", "rejected"), made);
     let lines = daemon.says("a message was refused");
     assert!(lines.len() as u64 <= 2 + begun.elapsed().as_secs(), "{}", lines.len());
-    assert_eq!(daemon.says("failed to ship: it refuses one message after the other").len(), 1);
+    assert_eq!(daemon.says("failed to ship: the upstream refuses one message after another").len(), 1);
     let trouble = &daemon.report()["troubles"][0];
     assert_eq!([&trouble["to"], &trouble["cause"]], [scribe.address.as_str(), "refused"]);
 }

@@ -46,7 +46,7 @@ fn lines_that_cannot_be_written_are_bad_configuration_and_the_folder_is_named() 
     let folder = tempfile::tempdir().unwrap();
     let there = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (socket, missing, not_there) =
-        (there("socket"), there("missing/lines"), there("missing is not there"));
+        (there("socket"), there("missing/lines"), there("missing does not exist"));
     let checked = |lines: &str| {
         let places = ["--check-config", "--config", "/dev/null", "--socket", &socket, "--json-lines", lines];
         consumerd(&places)

@@ -240,7 +240,7 @@ fn a_daemon_whose_sockets_are_taken_from_their_places_says_so_until_they_are_bac
         std::fs::rename(site.path(name), site.path("aside")).unwrap();
         wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
         assert_eq!(stuck(&daemon), ["socket"]);
-        let told = format!("has the same socket socket={}", site.path(name).display());
+        let told = format!("uses the same path socket={}", site.path(name).display());
         assert_eq!(daemon.says(&told).len(), 1, "once, not with each look");
         std::fs::rename(site.path("aside"), site.path(name)).unwrap();
         daemon.assert_healthy();

@@ -91,7 +91,7 @@ fn only_the_entry_that_is_refused_is_lost() {
 fn only_the_entry_on_which_the_upstream_always_hangs_up_is_lost() {
     let site = Site::new();
     let daemon = lose_one_entry(&site, Behaviour::HangUp);
-    assert_eq!(daemon.says("it is given up").len(), 1);
+    assert_eq!(daemon.says("the message is given up").len(), 1);
 }
 
 #[test]

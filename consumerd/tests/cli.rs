@@ -103,7 +103,7 @@ fn the_port_of_another_program_is_a_failure_that_nobody_waits_for() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains(&format!("failed to listen on {address}; set `http_listen`, or end who has it: ")),
+        said.contains(&format!("failed to listen on {address}; set `http_listen`, or stop the program that uses it: ")),
         "{said}"
     );
     assert!(!said.contains("waiting"), "{said}");
@@ -217,7 +217,7 @@ fn an_address_that_is_none_is_named_with_where_it_stands() {
     ] {
         let refused = consumerd(&[&arguments[..], &["--check-config"]].concat());
         let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(said.contains(&format!("{place} is nothing to listen on")), "{said}");
+        assert!(said.contains(&format!("{place} is not an address to listen on")), "{said}");
         assert_eq!(refused.status.code(), Some(code), "{said}");
     }
 }

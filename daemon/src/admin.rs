@@ -154,7 +154,7 @@ mod tests {
         for wrong in ["/metrics?%", "/%2/metrics"] {
             let refused = get(address, wrong).await;
             assert!(
-                refused.starts_with("HTTP/1.1 400") && refused.contains("write %25 for one"),
+                refused.starts_with("HTTP/1.1 400") && refused.contains("write %25 for a plain %"),
                 "{refused}"
             );
         }

@@ -35,9 +35,8 @@ impl Beside {
         if let Some(held_back) = admitted {
             tracing::warn!(
                 held_back,
-                "refusing a request of HTTP/2: as many are under way beside others of their connection as there may be connections; \
-                 have clients send fewer at a time, or raise what allows them (http_max_connections of a collector, \
-                 live_viewers of a relay)"
+                "refusing an HTTP/2 request: too many requests are under way on all connections together; have clients send \
+                 fewer at a time, or raise the limit (http_max_connections of a collector, live_viewers of a relay)"
             );
         }
     }
@@ -63,7 +62,7 @@ impl Room {
 
 /// What who finds none is told.
 pub(crate) fn refusal() -> Response {
-    let reason = "as many requests are under way as may: ask again later";
+    let reason = "too many requests are under way: try again later";
     let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
     (StatusCode::SERVICE_UNAVAILABLE, retry, reason).into_response()
 }

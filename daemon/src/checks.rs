@@ -40,8 +40,8 @@ pub fn in_ranges(
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let wanted =
-            "write ADDRESS:PORT, such as 127.0.0.1:9410, [::1]:9410, or for every address 0.0.0.0:9410";
-        format!("{text:?} is nothing to listen on; {wanted}")
+            "write ADDRESS:PORT, such as 127.0.0.1:9410, [::1]:9410, or 0.0.0.0:9410 for every address";
+        format!("{text:?} is not an address to listen on; {wanted}")
     })
 }
 
@@ -89,9 +89,9 @@ pub fn named_folder(key: &'static str, folder: &Path) -> Result<(), ConfigError>
 pub fn writable_folder(key: &'static str, folder: &Path) -> Result<(), ConfigError> {
     named_folder(key, folder)?;
     let there = folder.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
-    let what = if there == folder { "is there" } else { "is the nearest that is there" };
+    let what = if there == folder { "exists" } else { "is the nearest parent that exists" };
     if !there.is_dir() {
-        return Err(invalid(key, format!("{} {what}, and is no folder", there.display())));
+        return Err(invalid(key, format!("{} {what}, and is not a folder", there.display())));
     }
     // Only trying it tells of owners, access lists, namespaces and file systems that are read-only.
     let probe = there.join(format!(".blkin-check-{}", std::process::id()));
@@ -111,10 +111,10 @@ pub fn writable_folder(key: &'static str, folder: &Path) -> Result<(), ConfigErr
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::ReadOnlyFilesystem => {
-            "mount it to be written; a systemd unit may write elsewhere than below /run/blkin and /var/lib/blkin only what \
+            "mount it read-write; a systemd unit can write only below /run/blkin and /var/lib/blkin, and to the paths that \
              its ReadWritePaths= names"
         }
-        _ => "let the user that the daemon runs as write there, and check as that user",
+        _ => "let the user that the daemon runs as write there, and run the check as that user",
     }
 }
 

@@ -48,15 +48,15 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file is longer than any configuration needs to be.
-    #[error("failed to read the configuration {}: it has more than the {MAX_FILE_BYTES} bytes that are allowed", path.display())]
+    #[error("failed to read the configuration {}: it is larger than the {MAX_FILE_BYTES} bytes that are allowed", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
     /// The file is not TOML.
     #[error(
-        "failed to parse the configuration {}, line {line}: {reason}; write KEY = VALUE, addresses, paths and other texts in \
-         quotes",
+        "failed to parse the configuration {}, line {line}: {reason}; write KEY = VALUE, with addresses, paths and other \
+         strings in quotes",
         path.display()
     )]
     Syntax {
@@ -221,8 +221,7 @@ fn set_before(text: &str, place: Range<usize>) -> Option<String> {
     let first = before.get_ref().keys().find(|known| known.get_ref() == key)?;
     let line = line_of(text, first.span().start);
     Some(format!(
-        "`{key}` is set in line {line} already; change that line and remove this one (the file as it is installed sets every \
-         key)"
+        "`{key}` is already set in line {line}; change that line and remove this one (the file as installed sets every key)"
     ))
 }
 
@@ -394,7 +393,7 @@ mod tests {
         let large = file(&"#".repeat(MAX_FILE_BYTES as usize + 1));
         for path in [large.path(), Path::new("/dev/zero")] {
             assert!(
-                refused(path).ends_with("it has more than the 1048576 bytes that are allowed"),
+                refused(path).ends_with("it is larger than the 1048576 bytes that are allowed"),
                 "{path:?}"
             );
         }
@@ -410,7 +409,7 @@ mod tests {
         assert!(error.contains(&format!("{}, line 2: ", file.path().display())), "{error}");
         assert!(!error.contains('\n'), "it is a line of the log: {error}");
         assert!(
-            error.ends_with("; write KEY = VALUE, addresses, paths and other texts in quotes"),
+            error.ends_with("; write KEY = VALUE, with addresses, paths and other strings in quotes"),
             "{error}"
         );
     }
@@ -420,7 +419,7 @@ mod tests {
         for again in ["queue = 4", "  queue='x'"] {
             let file = file(&format!("# of 7\nqueue = 3\nlog = 'info'\n{again}\n"));
             let said = format!(
-                "failed to use the configuration {}, line 4: `queue` is set in line 2 already; change that line and remove \
+                "failed to use the configuration {}, line 4: `queue` is already set in line 2; change that line and remove \
                  this one",
                 file.path().display()
             );

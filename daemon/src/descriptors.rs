@@ -11,7 +11,7 @@ const OWN: u64 = 64;
 pub fn raise_limit() -> Option<u64> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::warn!("failed to raise the limit of open files: {e}");
+        tracing::warn!("failed to raise the limit on open files: {e}");
     }
     getrlimit(Resource::Nofile).current
 }
@@ -26,8 +26,8 @@ pub fn room_for(connections: usize, beside: u64, limit: Option<u64>) -> usize {
             limit,
             connections,
             room,
-            "the limit of open files leaves room for fewer connections than are configured: more are refused; raise it \
-             (LimitNOFILE, ulimit -n)"
+            "the limit on open files leaves room for fewer connections than are configured: any further ones are refused; \
+             raise it (LimitNOFILE, ulimit -n)"
         );
     }
     room.min(connections)

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 pub async fn refuse_wrong(request: Request, next: Next) -> Response {
     let uri = request.uri();
     if is_wrong(uri.path()) || uri.query().is_some_and(is_wrong) {
-        let reason = "a % without two hexadecimal digits behind it: write %25 for one";
+        let reason = "a % must be followed by two hexadecimal digits: write %25 for a plain %";
         return (StatusCode::BAD_REQUEST, reason).into_response();
     }
     next.run(request).await

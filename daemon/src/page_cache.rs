@@ -12,6 +12,6 @@ pub fn forget(path: &Path) {
     // What can still be written is, for nothing else leaves. What cannot is what is to be forgotten.
     let _some_is_not = file.sync_all();
     if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
-        tracing::debug!("failed to have {} leave the page cache: {error}", path.display());
+        tracing::debug!("failed to drop {} from the page cache: {error}", path.display());
     }
 }

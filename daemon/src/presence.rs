@@ -44,13 +44,13 @@ impl Collector for Presence {
         usage(&mut encoder)?;
         let version = [(env!("CARGO_PKG_VERSION").to_owned(), 1)];
         gauges(&mut encoder, "blkin_build_info", "always 1, with the daemon's version", "version", version)?;
-        let help = "how often in a row the daemon was to read its configuration again and could not use it; it could not start with that";
+        let help = "times in a row that the daemon read its configuration again and could not use it; above 0, a restart would fail too";
         gauge(&mut encoder, "blkin_config_refused", help, settings::refused())?;
-        let help = "lines of the process's log that nobody read in time, or that could not be written";
+        let help = "lines of the process's log that were lost: nobody read them in time, or they could not be written";
         counter(&mut encoder, "blkin_log_lines_lost", help, stderr::lost_lines())?;
         let workers = self.health.report().workers.into_iter();
         let workers = workers.map(|worker| (worker.name, i64::from(worker.state == State::Alive)));
-        let help = "1 while the worker shows signs of life; 0 when it is stuck or dead";
+        let help = "1 while the worker is alive; 0 when it is stuck or dead";
         gauges(&mut encoder, "blkin_worker_alive", help, "worker", workers)
     }
 }
@@ -59,12 +59,12 @@ impl Collector for Presence {
 fn usage(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     let used = Duration::try_from(used).unwrap_or_default().as_secs_f64();
-    let help = "time that CPUs worked for the process";
+    let help = "CPU time that the process has used, in seconds";
     counter(encoder, "process_cpu_seconds", help, used)?;
     let figures = [
-        ("process_resident_memory_bytes", "memory of the process that is in RAM", resident_bytes()),
-        ("process_open_fds", "files that the process has open", open_files()),
-        ("process_max_fds", "files that the process may have open", getrlimit(Resource::Nofile).current),
+        ("process_resident_memory_bytes", "memory of the process that is resident in RAM", resident_bytes()),
+        ("process_open_fds", "file descriptors that the process has open", open_files()),
+        ("process_max_fds", "file descriptors that the process may have open", getrlimit(Resource::Nofile).current),
     ];
     figures.into_iter().try_for_each(|(name, help, figure)| match figure {
         Some(figure) => gauge(encoder, name, help, figure),

@@ -19,7 +19,7 @@ pub fn tell(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()>
         write_to(path, content)
             .with_context(|| format!("failed to write the ready file {}", path.display()))?;
     }
-    sd_notify::notify(&[NotifyState::Ready]).context("failed to tell systemd ($NOTIFY_SOCKET)")
+    sd_notify::notify(&[NotifyState::Ready]).context("failed to tell systemd that the daemon is ready ($NOTIFY_SOCKET)")
 }
 
 /// Asks systemd for so much time to end, and a margin, if its unit does not leave as much: how long that takes is a matter
@@ -28,7 +28,7 @@ pub fn ask_for_time_to_end(time: Duration) {
     const MARGIN: Duration = Duration::from_secs(10);
     let time = u32::try_from((time + MARGIN).as_micros()).unwrap_or(u32::MAX);
     if let Err(error) = sd_notify::notify(&[NotifyState::ExtendTimeoutUsec(time)]) {
-        tracing::warn!("failed to ask systemd ($NOTIFY_SOCKET) for time to end: {error}");
+        tracing::warn!("failed to ask systemd ($NOTIFY_SOCKET) for more time to stop: {error}");
     }
 }
 

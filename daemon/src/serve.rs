@@ -227,9 +227,9 @@ impl Told {
         if let Some(held_back) = self.crowds.admit(Instant::now()) {
             tracing::warn!(
                 held_back,
-                "there are as many HTTP connections as may be: more wait until one has ended, or was silent for a second \
-                 and makes room; have clients keep fewer, or raise what allows them (http_max_connections of a collector, \
-                 live_viewers of a relay)"
+                "the limit on HTTP connections is reached: further ones wait until a connection ends, or makes room because \
+                 it was silent for a second; have clients keep fewer open, or raise the limit (http_max_connections of a \
+                 collector, live_viewers of a relay)"
             );
         }
     }

@@ -257,7 +257,7 @@ pub fn encode(
         }
     }
     let name = format!("{prefix}_trouble");
-    let help = format!("1 for the cause for which the last attempt {to} failed; none while it worked");
+    let help = format!("1 for the cause for which the last attempt {to} failed, else 0; 0 for every cause if it worked");
     let mut family = encoder.encode_descriptor(&name, &help, None, MetricType::Gauge)?;
     for (labels, standing) in standings {
         let now = standing.trouble().map(|trouble| trouble.cause);
@@ -267,9 +267,9 @@ pub fn encode(
         }
     }
     let lasts = |standing: &Standing| standing.trouble().map_or(0, |trouble| trouble.seconds);
-    let help = format!("how long attempts {to} have been failing; 0 while they work");
+    let help = format!("seconds for which attempts {to} have been failing; 0 while they work");
     encode_seconds(encoder, &format!("{prefix}_trouble_seconds"), &help, standings, lasts)?;
-    let help = format!("time since an attempt {to} worked, or since the start if none did");
+    let help = format!("seconds since an attempt {to} last worked, or since the start if none has");
     let name = format!("{prefix}_since_success_seconds");
     encode_seconds(encoder, &name, &help, standings, Standing::seconds_since_success)
 }

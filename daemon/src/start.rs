@@ -22,10 +22,10 @@ const WAITING_CLIENTS: u32 = 4096;
 /// What the help of every daemon ends with; `prefix` is that of its variables.
 pub fn after_help(prefix: &str) -> String {
     format!(
-        "Every key of the configuration file has a variable, also one without a flag: {prefix} and the key in capitals. A \
-         variable wins over the file, a flag over both. BLKIN_LOG and BLKIN_LOG_FORMAT are for all daemons, and win over \
-         {prefix}LOG and {prefix}LOG_FORMAT.\n\nExit codes: 0 ended as asked, 1 failed while running, 2 wrong usage, \
-         78 bad configuration, in the file, a variable or a flag."
+        "Every key of the configuration file, even one without a flag, has an environment variable: {prefix} followed by \
+         the key in capitals. A variable overrides the file, and a flag overrides both. BLKIN_LOG and BLKIN_LOG_FORMAT apply \
+         to all daemons, and override {prefix}LOG and {prefix}LOG_FORMAT.\n\nExit codes: 0 stopped as asked, 1 failed while \
+         running, 2 wrong usage, 78 bad configuration (in the file, a variable or a flag)."
     )
 }
 
@@ -121,7 +121,7 @@ async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<T
 pub fn who_has(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!(", or end who has it: `ss -ltnp 'sport = :{}'`", address.port())
+            format!(", or stop the program that uses it: `ss -ltnp 'sport = :{}'`", address.port())
         }
         _ => String::new(),
     }
@@ -172,8 +172,8 @@ mod tests {
             let taken = first.local_addr()?;
             let error = format!("{:#}", listen(taken, "HTTP", "--http-listen").await.unwrap_err());
             let begin = format!(
-                "failed to listen for HTTP on {taken}; choose another with --http-listen, or end who has it: `ss -ltnp 'sport = \
-                 :{}'`: ",
+                "failed to listen for HTTP on {taken}; choose another with --http-listen, or stop the program that uses it: \
+                 `ss -ltnp 'sport = :{}'`: ",
                 taken.port()
             );
             assert!(error.starts_with(&begin), "{error}");

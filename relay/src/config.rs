@@ -40,10 +40,10 @@ pub struct Arguments {
     /// Configuration file, also BLKIN_RELAY_CONFIG [default: /etc/blkin/relay.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the configuration, say so, and end
+    /// Check the configuration, print the result, and exit
     #[arg(long)]
     pub check_config: bool,
-    /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once ready
+    /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once the relay is ready
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
     /// What the flags say.
@@ -70,11 +70,11 @@ pub struct Overrides {
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool_dir: Option<PathBuf>,
-    /// Most bytes of the spool [default: 1073741824]
+    /// Most bytes that the spool may take on disk [default: 1073741824]
     #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool_bytes: Option<u64>,
-    /// What happens when the spool has reached its bound [default: drop_oldest]
+    /// What to do when the spool is full [default: drop_oldest]
     #[arg(long, value_name = "WHAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_full: Option<WhenFull>,
@@ -82,11 +82,11 @@ pub struct Overrides {
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_message_mib: Option<usize>,
-    /// Close a connection that says nothing for so many seconds [default: 600]
+    /// Close a Scribe connection that is silent for this many seconds [default: 600]
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_idle_seconds: Option<u64>,
-    /// Close a connection whose frame is not whole, or whose answer is not taken, after so many seconds [default: 60]
+    /// Close a Scribe connection whose frame is not complete, or whose answer is not read, after this many seconds [default: 60]
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_frame_seconds: Option<u64>,
@@ -98,7 +98,7 @@ pub struct Overrides {
     #[arg(long, value_name = "KIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_queue_kib: Option<usize>,
-    /// SIGTERM: time to send what is spooled; the rest stays for the next start [default: 5000]
+    /// After SIGTERM, time to send what is spooled; the rest stays for the next start [default: 5000]
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_timeout_ms: Option<u64>,
@@ -261,15 +261,15 @@ impl Config {
         match self.upstreams.len() {
             0 => return refused("none is named; name at least one, such as \"10.0.0.5:9410\"".to_owned()),
             1..=MAX_UPSTREAMS => {}
-            many => return refused(format!("{many} are named, at most {MAX_UPSTREAMS} are possible")),
+            many => return refused(format!("{many} are named; at most {MAX_UPSTREAMS} are allowed")),
         }
         for upstream in &self.upstreams {
             if !is_host_and_port(upstream) || upstream.len() > MAX_NAME_BYTES {
-                return refused(format!("{upstream:?} is no HOST:PORT; write {HOST_AND_PORT}"));
+                return refused(format!("{upstream:?} is not HOST:PORT; write {HOST_AND_PORT}"));
             }
         }
         if self.upstreams.iter().collect::<HashSet<_>>().len() < self.upstreams.len() {
-            return refused("one of them stands there twice".to_owned());
+            return refused("one of them is named twice".to_owned());
         }
         Ok(())
     }
@@ -292,7 +292,7 @@ impl Config {
             Some(upstream) => Err(invalid(
                 "upstreams",
                 format!(
-                    "{upstream:?} is this relay itself, which listens on {} (scribe_listen): it would get what it \
+                    "{upstream:?} is this relay itself, which listens on {} (scribe_listen): it would receive what it \
                      sends, for ever; name the next relay or the collector",
                     self.scribe_listen
                 ),

@@ -119,7 +119,7 @@ impl Intake {
             Method::Unknown(_) => Answer::Ready(call.unknown_method_reply().unwrap_or_default()),
             Method::Log(_) => {
                 self.spool.count_malformed();
-                let reason = "failed to tell the entries apart".to_owned();
+                let reason = "failed to split the call into its entries".to_owned();
                 let reply = encode_exception("Log", call.seq, ExceptionKind::ProtocolError, &reason);
                 Answer::Unreadable { reply, reason }
             }

@@ -78,19 +78,19 @@ impl Collector for Metrics {
 impl Metrics {
     fn spool_metrics(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {
         let refused = Refused::ALL.map(|(cause, label)| (vec![("cause", label)], self.gauge.refused(cause)));
-        family(encoder, "refused_calls", "calls that were told TRY_LATER", MetricType::Counter, &refused)?;
+        family(encoder, "refused_calls", "calls answered with TRY_LATER", MetricType::Counter, &refused)?;
         let gauges = [
-            ("queued_bytes", "bytes that wait for the disk", self.gauge.queued_bytes()),
+            ("queued_bytes", "bytes of calls that wait to be written to the disk", self.gauge.queued_bytes()),
             (
                 "spool_bytes",
-                "bytes of the spool's segments, also of those that cannot be removed",
+                "bytes of the spool's segments, including those that could not be removed",
                 figures.bytes,
             ),
-            ("spool_limit_bytes", "most bytes that the spool's segments may have", self.spool.limit_bytes()),
+            ("spool_limit_bytes", "limit on the bytes of the spool's segments", self.spool.limit_bytes()),
             ("spool_segments", "segments of the spool", figures.segments as u64),
             (
                 "messages_waiting",
-                "calls being read that wait for memory at this moment",
+                "calls being read that are waiting for memory",
                 self.budget.waiting(),
             ),
         ];
@@ -100,12 +100,12 @@ impl Metrics {
         let counters = [
             (
                 "returned_spans",
-                "times that a span, of which one is remembered at a time, came again since the start",
+                "times that the span which the relay remembers (one at a time) arrived again, since the start",
                 self.returning.times(),
             ),
             (
                 "messages_dropped",
-                "calls dropped because they came too slowly while others waited for memory, since the start",
+                "calls dropped because they arrived too slowly while others waited for memory, since the start",
                 self.budget.dropped(),
             ),
             ("commits", "groups of calls made durable since the start", figures.commits),
@@ -134,7 +134,7 @@ impl Metrics {
         let live = self.live.figures();
         let viewers = [(Vec::new(), live.viewers)];
         let stalled = [(Vec::new(), self.patience.stalled())];
-        let help = "HTTP clients that did not take what they were sent, and answers of HTTP/2 that were not taken: let go, since the start";
+        let help = "HTTP connections closed, and HTTP/2 answers abandoned, because the client did not read, since the start";
         family(encoder, "http_stalled", help, MetricType::Counter, &stalled)?;
         family(encoder, "live_viewers", "live viewers at this moment", MetricType::Gauge, &viewers)?;
         let spans = [
@@ -144,7 +144,7 @@ impl Metrics {
             ("unkept", live.unkept),
         ];
         let spans = spans.map(|(fate, count)| (vec![("fate", fate)], count));
-        family(encoder, "live_spans", "spans for live viewers since the start", MetricType::Counter, &spans)
+        family(encoder, "live_spans", "spans for live viewers since the start, by what became of them", MetricType::Counter, &spans)
     }
 
     fn traffic_metrics(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {
@@ -154,14 +154,14 @@ impl Metrics {
                 names.zip(self.upstreams.iter().map(|known| value(&known.traffic))).collect();
             family(encoder, name, help, kind, &values)
         };
-        let help = "1 while the last call was answered with OK; 0 also before the first";
+        let help = "1 if the last call was answered with OK, else 0; 0 before the first";
         each("upstream_up", help, MetricType::Gauge, |traffic| traffic.up.load(Ordering::Relaxed))?;
         each("upstream_calls", "calls answered with OK since the start", MetricType::Counter, |traffic| {
             traffic.calls.load(Ordering::Relaxed)
         })?;
         each(
             "upstream_uncertain_entries",
-            "entries of calls that broke off since the start, and may have arrived",
+            "entries of calls that broke off or failed after they were sent, and may have arrived, since the start",
             MetricType::Counter,
             |traffic| traffic.uncertain.load(Ordering::Relaxed),
         )
@@ -180,7 +180,7 @@ fn arrived(
         ("received", "that arrived", Vec::new(), arrived.received),
         ("accepted", "that were made durable in the spool", Vec::new(), arrived.accepted),
         ("lost", "that could not be read", vec![("cause", "malformed")], arrived.malformed),
-        ("forgotten", "kept for upstreams that this start no longer has", Vec::new(), figures.forgotten),
+        ("forgotten", "kept for upstreams that are no longer configured", Vec::new(), figures.forgotten),
     ];
     for (name, help, labels, count) in counters {
         let (name, help) = (format!("{prefix}{name}"), format!("{what} {help}"));

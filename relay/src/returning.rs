@@ -110,19 +110,19 @@ impl Returning {
 
     fn tell(&self, times: u64) {
         let reason = format!(
-            "the same span came {times} times more: upstreams lead back to this relay over others, or a sender does not hear \
-             its answers"
+            "the same span arrived {times} more times: upstreams lead back to this relay through others, or a sender does not \
+             receive its answers"
         );
         if let Some(begun) = self.standing.failed(Cause::Failed, &reason) {
             let (upstreams, held_back) = (self.standing.to(), begun.held_back);
-            tracing::warn!(upstreams, held_back, "{reason}; look where each of them sends to");
+            tracing::warn!(upstreams, held_back, "{reason}; check where each upstream sends to");
         }
     }
 
     fn tell_over(&self) {
         if let Some(over) = self.standing.succeeded() {
             let (seconds, times) = (over.lasted.as_secs(), over.failures);
-            tracing::info!(seconds, times, "spans do not come back any more");
+            tracing::info!(seconds, times, "spans no longer come back");
         }
     }
 

@@ -54,7 +54,7 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
     // A large spool takes its time, and a disk that hangs does not end. Whoever ends the relay meanwhile costs it no more than
     // a kill would: what is spooled stays.
     let Some(spool) = stop.run_until_cancelled(open_spool(config.clone())).await else {
-        tracing::info!("stopped before the spool was read: all of it is left to the next start");
+        tracing::info!("stopped before the spool was read: it is left unchanged for the next start");
         return Ok(());
     };
     let relay = spool
@@ -190,10 +190,10 @@ impl Relay {
         // Whoever looks at the metrics at this moment may be cut off.
         let _ended = tokio::time::timeout(Duration::from_secs(1), http).await;
         written
-            .context("failed to make durable what waited in time")??
+            .context("failed to make the waiting calls durable in time")??
             .context("the spool's thread failed")?;
         upstreams?;
-        swept.map_err(|_| anyhow::anyhow!("the sweeper panicked"))?.context("failed to write down positions")
+        swept.map_err(|_| anyhow::anyhow!("the sweeper panicked"))?.context("failed to write the positions")
     }
 
     /// Serves metrics, health and live viewers until `stop`.

@@ -56,14 +56,14 @@ struct Words {
 }
 
 const POSITIONS: Words = Words {
-    failed: "failed to write down positions",
+    failed: "failed to write the positions",
     meanwhile: "after a crash more would be sent twice",
-    again: "writing down positions again",
+    again: "the positions can be written again",
 };
 const REMOVAL: Words = Words {
-    failed: "failed to remove what has left the spool",
-    meanwhile: "it takes its room until that works",
-    again: "removed what has left the spool",
+    failed: "failed to remove segments that have left the spool",
+    meanwhile: "they take up room until that works",
+    again: "removed the segments that had left the spool",
 };
 
 /// Tells once when a work fails, and once when it is done again.

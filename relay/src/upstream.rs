@@ -276,12 +276,12 @@ impl Upstream {
     /// It refused an entry.
     fn was_refused(&mut self, why: &str) {
         self.is_down();
-        self.tell_refused(&format_args!("an entry was refused: {why}"));
+        self.tell_refused(&format_args!("the upstream refused an entry: {why}"));
         self.refusals += 1;
         if self.refusals < REFUSALS {
             return;
         }
-        let reason = format!("it refuses one entry after the other, each of which it does not get: {why}");
+        let reason = format!("it refuses one entry after another, and each is lost to it: {why}");
         if let Some(begun) = self.standing.failed(Cause::Refused, &reason) {
             let (cause, held_back) = (Cause::Refused.label(), begun.held_back);
             tracing::warn!(upstream = self.name, cause, held_back, "failed to send: {reason}");

@@ -37,7 +37,7 @@ struct Pool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// It came too slowly.
-    #[error("it came slower than {} KiB a second while others waited for memory", PACE_BYTES / 1024)]
+    #[error("a frame arrived at less than {} KiB a second while others waited for memory", PACE_BYTES / 1024)]
     Slow,
     /// It came too slowly, or found no memory, when the budget was closed.
     #[error("the server is stopping")]

@@ -211,7 +211,7 @@ impl Client {
             return error;
         }
         self.packets = self.packets.other();
-        io::Error::new(ErrorKind::TimedOut, format!("{error}, and what was sent to it does not arrive"))
+        io::Error::new(ErrorKind::TimedOut, format!("{error}, and what was sent to it is not acknowledged"))
     }
 
     fn tell_of_small_packets(&mut self) {
@@ -219,8 +219,8 @@ impl Client {
             let upstream = &self.dial.upstream;
             tracing::warn!(
                 %upstream,
-                "it is reached by small packets after it was not by large ones: the path to it may drop these; look at the MTU \
-                 along it"
+                "small packets reach the upstream after large ones did not: the path to it may drop large packets; check the \
+                 MTU along it"
             );
         }
     }
@@ -263,7 +263,7 @@ impl Connection {
         let reason = if self.incoming.pending_bytes() == 0 {
             "it was silent for"
         } else {
-            "its answer was not whole after"
+            "its answer was incomplete after"
         };
         io::Error::new(ErrorKind::TimedOut, format!("{reason} {:?}", self.silence.timeout()))
     }
@@ -333,7 +333,7 @@ impl<S: Write> Write for Patient<'_, S> {
                 return Ok(part);
             }
             if silence.is_too_long(|| (self.arrived)(&self.stream)) {
-                let silent = format!("it took nothing for {:?}", self.timeout);
+                let silent = format!("it accepted no data for {:?}", self.timeout);
                 return Err(io::Error::new(ErrorKind::TimedOut, silent));
             }
         }

@@ -210,7 +210,7 @@ fn lock(notices: &Mutex<Notices>) -> MutexGuard<'_, Notices> {
 enum Closing {
     #[error("it was silent for too long")]
     Idle,
-    #[error("it was silent, and others waited for its place: there are as many connections as may be")]
+    #[error("it was silent while others waited for its place: the limit on connections is reached")]
     MadeRoom,
     #[error("a frame took too long to arrive")]
     Slow,

@@ -278,7 +278,7 @@ fn who_connects_beyond_the_limit_waits_for_a_place_and_the_log_says_so() {
     let mut second = ask("Connection: close\r\n");
     wait_for(|| {
         let said = std::fs::read_to_string(&log).unwrap();
-        said.contains("as many HTTP connections as may be").then_some(())
+        said.contains("the limit on HTTP connections is reached").then_some(())
     });
     drop(first);
     assert!(closed(&mut second).starts_with("HTTP/1.1 200 "));

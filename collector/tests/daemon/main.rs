@@ -356,11 +356,11 @@ fn a_store_that_cannot_be_written_is_found_by_the_check_which_makes_nothing() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let (code, said) = check(&file.join("data"));
-    assert!(code == Some(78) && said.contains("data_dir") && said.contains("is no folder"), "{said}");
+    assert!(code == Some(78) && said.contains("data_dir") && said.contains("is not a folder"), "{said}");
     let started = command(&file.join("data")).output().unwrap();
     let said = String::from_utf8(started.stderr).unwrap();
     assert!(started.status.code() == Some(1) && said.contains("--data-dir: data_dir: "), "{said}");
-    assert!(said.contains("is no folder"), "{said}");
+    assert!(said.contains("is not a folder"), "{said}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn is_passing(error: &io::Error) -> bool {
 /// What to do about a file that cannot be read.
 pub(super) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        _ if is_passing(error) => "the next attempt may read it",
+        _ if is_passing(error) => "the next attempt may succeed",
         ErrorKind::InvalidData => "save it as UTF-8",
         ErrorKind::IsADirectory => "name a file in it",
         _ => "check that it exists and is readable",

@@ -35,7 +35,7 @@ impl<'a> Variables<'a> {
             let Some(key) = name.strip_prefix(self.prefix).map(str::to_lowercase) else { continue };
             let meant = nearest(&key, keys).map(|meant| self.own(meant));
             if let Some(meant) = meant.filter(|meant| meant != name) {
-                let reason = format!("it is none of ours; unset it, or name it {meant} if that is meant");
+                let reason = format!("BlkKin has no such variable; unset it, or rename it to {meant} if that is meant");
                 return Err(unusable(name, reason));
             }
         }
@@ -143,10 +143,11 @@ pub(super) mod tests {
     fn a_variable_that_is_nearly_one_of_ours_is_an_error_that_names_both() {
         let checked = |name: &str| given(&[(name, "1")]).check_names::<Config>();
         let error = checked("BLKIN_X_LISEN").unwrap_err().to_string();
-        let said = "the variable BLKIN_X_LISEN: it is none of ours; unset it, or name it BLKIN_X_LISTEN if that is meant";
+        let said = "the variable BLKIN_X_LISEN: BlkKin has no such variable; unset it, or rename it to BLKIN_X_LISTEN if that \
+                    is meant";
         assert!(error.ends_with(said), "{error}");
         let error = checked("BLKIN_X_listen").unwrap_err().to_string();
-        assert!(error.ends_with("name it BLKIN_X_LISTEN if that is meant"), "{error}");
+        assert!(error.ends_with("rename it to BLKIN_X_LISTEN if that is meant"), "{error}");
         for other in ["BLKIN_X_LISTEN", "BLKIN_X_URL", "BLKIN_X_PORT_1463_TCP", "BLKIN_Y_LISEN", "BLKIN_X_"] {
             checked(other).unwrap();
         }

@@ -22,9 +22,9 @@ fn wanted(expected: &str, default: Option<&Value>) -> String {
         Some(Value::Integer(number)) => format!("{whole} {number}"),
         Some(Value::Float(number)) => format!("a number such as {number:?}"),
         Some(Value::Boolean(_)) => "true or false".to_owned(),
-        Some(Value::Array(_)) => "a list of texts, such as [\"a\", \"b\"]".to_owned(),
+        Some(Value::Array(_)) => "a list of strings, such as [\"a\", \"b\"]".to_owned(),
         None if expected.starts_with('u') => format!("{whole} 1000"),
-        _ => "a text in quotes".to_owned(),
+        _ => "a string in quotes".to_owned(),
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
             ("'x'", "invalid type: string \"x\", expected u32", None, "number of 0 or more, such as 1000"),
             ("1", "invalid type: integer `1`, expected f64", Some(&Value::from(0.5)), "a number such as 0.5"),
             ("1", "invalid type: integer `1`, expected a boolean", Some(&Value::from(true)), "true or false"),
-            ("1", "invalid type: integer `1`, expected path string", None, "a text in quotes"),
+            ("1", "invalid type: integer `1`, expected path string", None, "a string in quotes"),
             ("x", "unknown variant `x`, expected `a` or `b`", Some(&Value::from("a")), "`a` or `b`"),
         ] {
             let fault = fault(given, error, default);
@@ -54,6 +54,6 @@ mod tests {
         }
         let large = fault("99999999999999999999", "invalid type: x, expected usize", Some(&integer));
         assert!(large.starts_with("99999999999999999999 is too large; write a whole number"), "{large}");
-        assert_eq!(fault("x", "\"x\" is nothing to listen on", None), "\"x\" is nothing to listen on");
+        assert_eq!(fault("x", "\"x\" is not an address", None), "\"x\" is not an address");
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn must_lie_at(file: &File, path: &Path) -> io::Result<()> {
     if (open.dev(), open.ino()) == (found.dev(), found.ino()) {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is another file now", path.display())))
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is a different file now", path.display())))
 }
 
 impl Spool {
@@ -71,8 +71,8 @@ impl Spool {
         self.roll()?;
         tracing::warn!(
             folder = %self.folder.display(),
-            "files of the spool were removed while the relay runs: it goes on in new ones; what upstreams did not get of the \
-             others yet is sent as long as the relay runs, and lost when it ends"
+            "files of the spool were removed while the relay runs: it continues in new ones; what upstreams have not received \
+             yet of the removed files is sent while the relay runs, and lost when it stops"
         );
         Ok(())
     }

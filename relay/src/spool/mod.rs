@@ -57,10 +57,10 @@ use segment::Segment;
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum WhenFull {
-    /// They are taken, and the oldest segment leaves, counted as `spool_evicted`.
+    /// New calls are accepted, and the oldest segment is dropped, counted as `spool_evicted`.
     #[default]
     DropOldest,
-    /// They are told `TRY_LATER` until there is room: the slowest upstream sets the pace.
+    /// New calls are answered with `TRY_LATER` until there is room: the slowest upstream sets the pace.
     Refuse,
 }
 
@@ -158,7 +158,7 @@ impl State {
     /// Says how much left since that was last said.
     fn tell_evicted(&mut self) {
         let entries = std::mem::take(&mut self.evicted_unsaid);
-        tracing::warn!(entries, "the spool is full: its oldest segments leave, lost to upstreams");
+        tracing::warn!(entries, "the spool is full: dropping its oldest segments, which upstreams lose");
     }
 
     /// Says what upstreams do not get that cannot be read any more.
@@ -437,7 +437,7 @@ fn size_of(drafts: &[Draft]) -> usize {
 
 /// What leaves next might stay as well: it would be lost, and there would be no more room.
 fn is_stuck() -> AppendError {
-    AppendError::Disk(io::Error::other("what has left it cannot be removed, and takes its room"))
+    AppendError::Disk(io::Error::other("segments that have left it cannot be removed, and take up its room"))
 }
 
 /// Writes behind the segment's end. What an error leaves there is no part of it.

@@ -70,12 +70,12 @@ impl Spool {
         let scan = scan(folder, durable, &limits, &mut aside);
         let scan = scan.with_context(|| format!("failed to read the spool {shown}"))?;
         if checkpoint.is_none() && scan.segments.iter().any(Segment::holds_more_than_its_header) {
-            tracing::warn!("without its positions every upstream gets again what the spool holds");
+            tracing::warn!("without its positions, every upstream is sent again what the spool holds");
         }
         let state = state(folder, scan, checkpoint, upstreams)
-            .with_context(|| format!("failed to begin a segment in {shown}"))?;
+            .with_context(|| format!("failed to create a segment in {shown}"))?;
         let bells = upstreams.iter().map(|_| Doorbell::new()).collect::<io::Result<_>>();
-        let bells = bells.context("failed to make what wakes the upstreams' threads")?;
+        let bells = bells.context("failed to create the eventfds that wake the upstreams' threads")?;
         let spool = Spool {
             folder: folder.to_owned(),
             limits,
@@ -110,7 +110,7 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
     page_cache::forget(&path);
     let (positions, found) = Positions::open(&path)?;
     if positions.has_bad_place() {
-        tracing::warn!("the disk does not give back a part of the spool's positions");
+        tracing::warn!("a part of the spool's positions cannot be read from the disk");
     }
     let content = match found {
         checkpoint::Found::Checkpoint(checkpoint) => return Ok((positions, Some(checkpoint))),
@@ -119,7 +119,7 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
     };
     let copy = folder.join(ASIDE).join("positions");
     match fs::write(&copy, content) {
-        Ok(()) => tracing::warn!("the spool's positions cannot be read: a copy is {}", copy.display()),
+        Ok(()) => tracing::warn!("the spool's positions cannot be read: a copy is kept in {}", copy.display()),
         // Such as a full disk, from which upstreams are to get what the spool holds all the same.
         Err(error) => {
             tracing::warn!(
@@ -249,7 +249,7 @@ impl Scan<'_> {
         match self.aside.take(self.folder, left) {
             Ok(()) => {
                 let kept = self.aside.place_of(number);
-                tracing::warn!(kept = %kept.display(), "{why}; it is set aside whole");
+                tracing::warn!(kept = %kept.display(), "{why}; the whole segment is set aside");
             }
             // Upstreams are to get what is in others all the same.
             Err(error) => {
@@ -283,7 +283,7 @@ impl Scan<'_> {
             tracing::warn!(
                 segments = 1 + read_only.count(),
                 first = %segment::path(self.folder, first.number).display(),
-                "segments of the spool can only be read: upstreams get what they hold, and they take nothing more"
+                "segments of the spool are read-only: upstreams get what they hold, and nothing more is written to them"
             );
         }
     }
@@ -365,7 +365,7 @@ fn state(
 /// upstreams get until then what can be read, and that is what makes room.
 fn begin(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
     Segment::create(folder, number, before).or_else(|error| {
-        tracing::warn!("failed to begin a segment of the spool: {error}; it is begun once that works");
+        tracing::warn!("failed to create a segment of the spool: {error}; it is created once that works");
         Segment::create_emptied(folder, number, before)
     })
 }
@@ -400,7 +400,7 @@ fn succession(known: &mut Checkpoint, names: &[String], end: Count) -> Count {
                 from = upstream.name,
                 to = follower,
                 entries = missing.entries,
-                "an upstream has another address: what was kept for it goes there"
+                "an upstream has a new address: what was kept for it is sent there"
             );
             upstream.name.clone_from(follower);
         } else if !is_followed {

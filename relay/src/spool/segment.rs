@@ -225,7 +225,7 @@ impl Segment {
         }
         if let Some(version) = SegmentHeader::other_version(&header) {
             let reason = format!(
-                "segment {number:016x} is of version {version}: start the relay that wrote it, which sends it"
+                "segment {number:016x} is of version {version}: start the version of the relay that wrote it, to send it"
             );
             return Err(io::Error::new(ErrorKind::Unsupported, reason));
         }

@@ -39,7 +39,7 @@ fn what_was_removed_from_the_spool_is_told_of_with_the_upstream_that_does_not_ge
 fn a_start_without_positions_tells_that_upstreams_get_what_they_may_have() {
     let folder = tempfile::tempdir().unwrap();
     let relay = start_without(folder.path(), |spool| std::fs::remove_file(spool.join("positions")).unwrap());
-    let words = "without its positions every upstream gets again what the spool holds";
+    let words = "without its positions, every upstream is sent again what the spool holds";
     assert!(relay.start.iter().any(|line| line.contains(words)), "{:?}", relay.start);
     assert_eq!(sum(&relay, "blkin_relay_entries_upstream_in_flight{"), 6);
 }

@@ -126,7 +126,7 @@ fn a_start_over_files_that_cannot_be_opened_written_or_removed_goes_on_with_all_
     let lost = sum(&relay, "blkin_relay_entries_upstream_lost_total{");
     assert!(lost > 0 && got[0] == vec![b'a'; 100 << 10] && segment(10).exists(), "{lost}");
     assert_eq!(got.len() as u64 + lost, 7);
-    relay.tells("failed to remove what has left the spool");
+    relay.tells("failed to remove segments that have left the spool");
     let health = relay.get("/healthz");
     assert!(health.contains(" 200 ") && health.contains("\"name\":\"removal\""), "{health}");
     while sum(&relay, "blkin_relay_spool_segments") > 1 {

@@ -100,7 +100,7 @@ impl Dial {
                 answered => {
                     self.asked = None;
                     return answered
-                        .unwrap_or_else(|_| Err(io::Error::other("whoever asked name servers ended")));
+                        .unwrap_or_else(|_| Err(io::Error::other("the resolver ended without an answer")));
                 }
             }
         }

@@ -144,7 +144,7 @@ fn an_answer_that_does_not_end_is_not_taken_for_silence() {
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(&[0]).unwrap();
     let error = client.reply(&mut || Ok(())).unwrap_err().to_string();
-    assert!(error.starts_with("its answer was not whole after"), "{error}");
+    assert!(error.starts_with("its answer was incomplete after"), "{error}");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn an_upstream_that_large_packets_do_not_reach_is_sent_small_ones() {
         let long = |seq| encode_log_call(seq, std::slice::from_ref(&entry));
         assert_eq!(call(&mut client).unwrap(), Reply::Ok);
         let error = client.log(long, &mut || Ok(())).unwrap_err().to_string();
-        assert!(error.ends_with("what was sent to it does not arrive"), "{error}");
+        assert!(error.ends_with("what was sent to it is not acknowledged"), "{error}");
         assert!(!client.told_of_small_packets);
         assert_eq!(client.log(long, &mut || Ok(())).unwrap(), Reply::Ok);
         assert!(client.told_of_small_packets);

@@ -71,8 +71,8 @@ impl Door {
                 %peer,
                 open,
                 held_back,
-                "refused a Scribe connection: as many are open as may be, and none of them is silent; raise \
-                 scribe_max_connections, or the limit of open files where that leaves room for fewer"
+                "refused a Scribe connection: the limit on connections is reached, and none of them is silent; raise \
+                 scribe_max_connections, or the limit on open files if that is what limits them"
             );
         }
     }

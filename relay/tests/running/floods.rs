@@ -93,7 +93,7 @@ fn segments_that_leave_a_full_spool_are_not_each_told_of() {
     // Each has a segment to itself.
     (0..60).for_each(|_| sender.send("zipkin", vec![b'A'; 900 << 10]));
     assert!(sum(&relay, "blkin_relay_entries_upstream_lost_total{") > 50);
-    assert_few(&relay.end(), "its oldest segments leave", begun);
+    assert_few(&relay.end(), "dropping its oldest segments", begun);
 }
 
 #[test]

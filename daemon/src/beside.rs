@@ -1,6 +1,7 @@
-//! How many requests are under way beside others of their connection. Connections have places, of which there are only so many; but one of
-//! HTTP/2 may have a hundred requests, each of which holds its head, and most of a small body. So all but one of each connection
-//! share room for as many as may have places: what all hold together is bounded by those, whichever HTTP is spoken.
+//! Limits the requests under way on all HTTP/2 connections together. The number of connections is limited, but one HTTP/2
+//! connection may have a hundred requests under way, each of which holds its head and most of a small body. So one request of
+//! each connection is always allowed, and all further requests share a pool as large as the limit on connections (or as the
+//! limit of one connection, if that is more). So that limit bounds the memory for requests, for HTTP/2 as for HTTP/1.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -11,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::notices::Notices;
 
-/// Room for requests of all connections.
+/// The pool for requests of all connections.
 #[derive(Clone)]
 pub(crate) struct Beside {
     shared: Arc<Semaphore>,
@@ -19,13 +20,13 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// For so many beside the one that each connection may have.
+    /// A pool of `most` requests, beside the one request that each connection may always have.
     pub(crate) fn new(most: usize) -> Beside {
         let shared = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Beside { shared, refusals: Arc::default() }
     }
 
-    /// Room for those of one more connection.
+    /// The room of one more connection.
     pub(crate) fn of_connection(&self) -> Room {
         Room { own: Arc::new(Semaphore::new(1)), beside: self.clone() }
     }
@@ -42,14 +43,14 @@ impl Beside {
     }
 }
 
-/// Room for requests of a connection.
+/// The room for requests of one connection: one request of its own, and the shared pool.
 pub(crate) struct Room {
     own: Arc<Semaphore>,
     beside: Beside,
 }
 
 impl Room {
-    /// Takes some for a request, which has it as long as what this returns lasts, if there is any.
+    /// Takes room for one request, if there is any, and keeps it as long as the returned permit lives.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
         let room = [&self.own, &self.beside.shared];
         let taken = room.into_iter().find_map(|room| room.clone().try_acquire_owned().ok());
@@ -60,7 +61,7 @@ impl Room {
     }
 }
 
-/// What who finds none is told.
+/// The answer to a request for which there is no room.
 pub(crate) fn refusal() -> Response {
     let reason = "too many requests are under way: try again later";
     let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];

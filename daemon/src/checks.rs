@@ -1,8 +1,7 @@
-//! What daemons check of their configuration before they start, each in the same words: by [`ConfigError`], which names
-//! the key.
+//! The checks that daemons make of their configuration before they start. All report a [`ConfigError`], which names the key.
 //!
-//! Some of it depends on the machine and on who runs the daemon, such as whether a folder can be written: a daemon asks that
-//! apart from what it checks of the values alone, since a configuration may be read elsewhere.
+//! Some checks depend on the machine and on the user that runs the daemon, such as whether a folder can be written. A daemon
+//! makes these apart from the checks of the values alone, since a configuration may be read on another machine.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -33,10 +32,10 @@ pub fn in_ranges(
     }
 }
 
-/// Reads where to listen. For clap; the text of an error says how such an address is written.
+/// Parses an address to listen on, for clap; the error says how such an address is written.
 ///
 /// # Errors
-/// When it is no address with a port.
+/// When it is not an address with a port.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let wanted =
@@ -45,18 +44,18 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Reads the same in a file. For serde.
+/// Parses an address to listen on in a file, for serde.
 ///
 /// # Errors
-/// When it is no text, or no address with a port.
+/// When it is not a string, or not an address with a port.
 pub fn read_listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
     listen_address(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
-/// Checks that two listeners do not want the same port of the same address. Port 0 is another one each time.
+/// Checks that two listeners do not want the same port of the same address. Port 0 is a different port each time.
 ///
 /// # Errors
-/// Names the second.
+/// Names the second key.
 pub fn listen_apart(
     (one, at): (&'static str, SocketAddr),
     (other, other_at): (&'static str, SocketAddr),
@@ -67,7 +66,7 @@ pub fn listen_apart(
     Err(invalid(other, format!("{other_at} is taken by {one} ({at}); choose another port for one of them")))
 }
 
-/// Who listens at every address of version 6 listens at those of version 4 as well.
+/// Whether two addresses overlap. A socket that listens on every IPv6 address also listens on every IPv4 address.
 fn share(one: IpAddr, other: IpAddr) -> bool {
     let (one, other) = (one.to_canonical(), other.to_canonical());
     let takes = |all: IpAddr, other: IpAddr| all.is_unspecified() && (all.is_ipv6() || other.is_ipv4());
@@ -82,7 +81,7 @@ pub fn named_folder(key: &'static str, folder: &Path) -> Result<(), ConfigError>
     if folder.as_os_str().is_empty() { Err(invalid(key, "a folder is needed")) } else { Ok(()) }
 }
 
-/// Checks that this process may write into a folder, or make it if it is not there yet. Nothing is left behind.
+/// Checks that this process may write into a folder, or create it if it does not exist. Nothing is left behind.
 ///
 /// # Errors
 /// Says what cannot be written, and why.
@@ -93,11 +92,11 @@ pub fn writable_folder(key: &'static str, folder: &Path) -> Result<(), ConfigErr
     if !there.is_dir() {
         return Err(invalid(key, format!("{} {what}, and is not a folder", there.display())));
     }
-    // Only trying it tells of owners, access lists, namespaces and file systems that are read-only.
+    // Only an attempt takes owners, access lists, namespaces and read-only file systems into account.
     let probe = there.join(format!(".blkin-check-{}", std::process::id()));
     let tried = std::fs::File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe));
     match tried {
-        // A full disk is no matter of configuration.
+        // A full disk is not a fault of the configuration.
         Err(error) if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
             let (folder, there, advice) = (folder.display(), there.display(), advice(&error));
             let reason = format!("{folder} cannot be written: {error} in {there}, which {what}; {advice}");

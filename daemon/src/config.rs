@@ -1,14 +1,14 @@
-//! Configuration in three layers: a TOML file, then the environment, then flags; the later wins.
+//! Configuration in three layers: a TOML file, then the environment, then flags; a later layer overrides an earlier one.
 //!
 //! A daemon describes its configuration twice, with the same flat key names:
 //!
 //! - a `Config` (`Deserialize`, `#[serde(default, deny_unknown_fields)]`) that holds every value and its default;
 //! - the `Overrides` (`clap::Args` and `Serialize`): its flags, all `Option` and
-//!   `#[serde(skip_serializing_if = "Option::is_none")]`. clap does not read the environment: for what is wrong there it has
-//!   neither our exit code nor our words.
+//!   `#[serde(skip_serializing_if = "Option::is_none")]`. clap does not read the environment: it would report errors there
+//!   with another exit code and other messages than ours.
 //!
-//! [`layered`] lays the environment and the flags over the file and reads the whole as a `Config`, so an unknown key or a
-//! value of the wrong type is an error wherever it came from, which names that place.
+//! [`layered`] lays the environment and the flags over the file and reads the result as a `Config`. So an unknown key or a
+//! value of the wrong type is an error wherever it came from, and the error names that place.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -44,10 +44,10 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is longer than any configuration needs to be.
+    /// The file is larger than any configuration needs to be.
     #[error("failed to read the configuration {}: it is larger than the {MAX_FILE_BYTES} bytes that are allowed", path.display())]
     TooLarge {
         /// The file.
@@ -62,24 +62,24 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The line of the error.
         line: usize,
-        /// Why.
+        /// What is wrong there.
         reason: String,
     },
     /// A key or variable is unknown, or a value cannot be used.
     #[error("failed to use {place}: {reason}")]
     Unusable {
-        /// Where it stands.
+        /// Where the key or value comes from.
         place: Place,
         /// The key, and what is wrong with it.
         reason: String,
     },
-    /// The configuration does not read back what it wrote.
+    /// The configuration could not be converted to or from its serialised form.
     #[error("failed to use the configuration: {0}")]
     Value(String),
-    /// A value is of the right type but makes no sense; daemons report their own checks by this, and [`Layered::check`] says
-    /// where it stands.
+    /// A value has the right type but makes no sense. Daemons report the errors of their own checks as this, and
+    /// [`Layered::check`] adds where the value comes from.
     #[error("failed to use the configuration: {key}: {reason}")]
     Invalid {
         /// The key.
@@ -89,7 +89,7 @@ pub enum ConfigError {
     },
 }
 
-/// A configuration, and where each of its values stands.
+/// A configuration, and where each of its values comes from.
 #[derive(Debug, Clone)]
 pub struct Layered<C> {
     /// The configuration.
@@ -101,7 +101,7 @@ impl<C> Layered<C> {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// That of the check, with the place of the value that it names.
+    /// The error of the check, with the place of the value that it names.
     pub fn check(&self, check: impl FnOnce(&C) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
         check(&self.config).map_err(|error| match error {
             ConfigError::Invalid { key, reason } => {
@@ -111,8 +111,8 @@ impl<C> Layered<C> {
         })
     }
 
-    /// Why a start failed: what a check of the machine says of it, which names the key and what to do, or else what it failed
-    /// with itself. It stays a failure of this moment, to be tried again: the disk may only be late.
+    /// Why a start failed: the error of a check of the machine, which names the key and what to do, or else the error of the
+    /// start itself. Either way it counts as a failure at run time, which a supervisor tries again: the disk may only be late.
     pub fn explain(
         &self,
         failed: anyhow::Error,
@@ -122,11 +122,11 @@ impl<C> Layered<C> {
     }
 }
 
-/// The file to read: the one that the flag names, or else the variable (`prefix` and `CONFIG`), or else the default one if it
-/// exists.
+/// The file to read: the one named by the flag, or else by the variable (`prefix` and `CONFIG`), or else the default one if
+/// it exists.
 ///
 /// # Errors
-/// When the variable is there and names none.
+/// When the variable is set but empty.
 pub fn file_to_read(
     named: Option<&Path>,
     prefix: &str,
@@ -139,14 +139,14 @@ pub fn file_to_read(
     Ok(named.or_else(|| is_there(default).then(|| default.to_path_buf())))
 }
 
-/// Whether something has this name, be it that it cannot be read: then reading it tells so, where the defaults would be what
-/// nobody meant.
+/// Whether something has this name, even if it cannot be read. Reading it then reports the error; falling back to the defaults
+/// would not be what anybody meant.
 fn is_there(path: &Path) -> bool {
     !path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Reads `file` if there is one, lays variables of the environment (`prefix` and a key in capitals) and `flags` over it
-/// and returns the whole as a `Config`.
+/// Reads `file` if there is one, lays the environment variables (`prefix` and a key in capitals) and the `flags` over it
+/// and returns the result as a `Config`.
 ///
 /// # Errors
 /// When the file cannot be read or parsed, a key is unknown, or a value has the wrong type.
@@ -168,7 +168,7 @@ pub fn layered<C: Default + Serialize + DeserializeOwned>(
     Ok(Layered { config, places })
 }
 
-/// What a file says, and where.
+/// The values of a file, and the line of each.
 fn of_file<C: Default + Serialize + DeserializeOwned>(
     path: &Path,
 ) -> Result<(toml::Table, Places), ConfigError> {
@@ -191,13 +191,13 @@ fn of_file<C: Default + Serialize + DeserializeOwned>(
     Ok((text.parse().map_err(syntax)?, Places::of_file(path, lines)))
 }
 
-/// Where a file that is TOML cannot be made a configuration of: the line, and what is wrong there.
+/// The first error in a file that is TOML but not a configuration: the line, and what is wrong there.
 fn slip_in<C: DeserializeOwned>(
     text: &str,
     table: &DeTable<'_>,
     defaults: &toml::Table,
 ) -> Option<(usize, String)> {
-    // A number may have room in a key, but none in a table of TOML.
+    // A number may fit the type of its key, and still be too large for a TOML table.
     let error = toml::from_str::<C>(text).err().or_else(|| text.parse::<toml::Table>().err())?;
     let place = error.span().unwrap_or_default();
     let keys = keys::<C>();
@@ -213,8 +213,7 @@ fn slip_in<C: DeserializeOwned>(
     Some((line_of(text, place.start), reason))
 }
 
-/// What is wrong with what stands at `place` if it is a key that was set further up: the text before it is TOML by itself, and
-/// knows where.
+/// The error at `place` if a key there was already set further up. The text before `place` is valid TOML, and tells the line.
 fn set_before(text: &str, place: Range<usize>) -> Option<String> {
     let before = DeTable::parse(text.get(..place.start)?).ok()?;
     let key = text.get(place)?;
@@ -229,7 +228,7 @@ fn line_of(text: &str, place: usize) -> usize {
     1 + text.bytes().take(place).filter(|byte| *byte == b'\n').count()
 }
 
-/// What a table says, or what in it cannot be understood.
+/// A table as a configuration.
 fn understood<C: DeserializeOwned>(table: toml::Table) -> Result<C, toml::de::Error> {
     table.try_into()
 }
@@ -241,7 +240,7 @@ fn as_table(values: &impl Serialize) -> Result<toml::Table, ConfigError> {
 fn read(path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::Read { path: path.to_path_buf(), source };
     let mut bytes = Vec::new();
-    // Of what has no end, such as a device, no more is read than of a file that is too large.
+    // A device may have no end: no more is read than is needed to know that the file is too large.
     let file = File::open(path).map_err(failed)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
     use serde::Deserialize;
 
-    /// No variable begins like this.
+    /// A prefix with which no variable begins.
     const NOWHERE: &str = "BLKIN_TEST_OF_NOTHING_";
 
     #[derive(Serialize, Deserialize, Debug, PartialEq)]
@@ -324,7 +323,7 @@ mod tests {
             error.contains("FILE, line 3: there is no key `lisen` (is `listen` meant?); remove"),
             "{error}"
         );
-        // Of two slips one is told of, in its own line.
+        // Of two errors one is reported, with its own line.
         let error = said("queue = 'many'\nlisen = 'a:2'\n");
         assert!(error.contains("FILE, line 2: there is no key `lisen`"), "{error}");
         let error = said("[relay]\nqueue = 3\n");

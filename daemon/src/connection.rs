@@ -1,5 +1,5 @@
-//! HTTP connections that end when their peer is silent: neither sends anything nor takes what it is sent. Where all places are
-//! taken, that is soon.
+//! HTTP connections that end when their peer is silent: when it neither sends anything nor reads what it is sent. While all
+//! places are taken, a short silence is enough.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::places::{Place, Turns};
 
-/// How long a silent peer is waited for, and how many took nothing of what they were sent. Clones count together.
+/// How long to wait for a silent peer, and how many peers did not read what they were sent. Clones share the count.
 #[derive(Debug, Clone)]
 pub struct Patience {
     idle_time: Duration,
@@ -24,28 +24,28 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// A connection without any progress ends after this time; nobody was given up yet.
+    /// Connections without any progress end after `idle_time`; the count is 0.
     pub fn new(idle_time: Duration) -> Self {
         Patience { idle_time, stalled: Arc::default() }
     }
 
-    /// Another time, and counted together.
+    /// Another idle time with the same count.
     pub fn with_idle_time(&self, idle_time: Duration) -> Self {
         Patience { idle_time, ..self.clone() }
     }
 
-    /// The time without any progress.
+    /// The time without progress after which a connection ends.
     pub fn idle_time(&self) -> Duration {
         self.idle_time
     }
 
-    /// Connections, and answers of HTTP/2, that ended because their peer did not take what it was sent, such as a live viewer that
-    /// stands still.
+    /// Connections, and HTTP/2 answers, that ended because their peer did not read what it was sent, such as a stalled live
+    /// viewer.
     pub fn stalled(&self) -> u64 {
         self.stalled.load(Ordering::Relaxed)
     }
 
-    /// One more of them.
+    /// Counts one more stalled connection or answer.
     pub(crate) fn count_stalled(&self) {
         self.stalled.fetch_add(1, Ordering::Relaxed);
     }
@@ -63,12 +63,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Waits no longer than `patience` says, nor once it has lost its place.
+    /// A connection that ends once its peer is silent for the idle time of `patience`, or once it has lost its `place`.
     pub(crate) fn new(stream: TcpStream, patience: Patience, place: Place) -> Self {
-        // Answers are small and waited for; failing to say so costs only time.
+        // Answers are small and the peer waits for them; a failure costs only time.
         let _slower = stream.set_nodelay(true);
-        // What is written now and then to a peer that has vanished is progress for a long time: only the kernel knows that
-        // none of it arrives.
+        // Occasional writes to a vanished peer would count as progress for a long time: only the kernel knows that nothing
+        // arrives.
         let idle_ms = u32::try_from(patience.idle_time.as_millis()).unwrap_or(u32::MAX);
         let _later = set_tcp_user_timeout(&stream, idle_ms);
         let idle = Box::pin(sleep(patience.idle_time));
@@ -76,12 +76,12 @@ impl Connection {
         Connection { stream, idle, patience, is_write_blocked: false, place, lost }
     }
 
-    /// For who answers what comes on it.
+    /// For the code that answers the requests of the connection.
     pub(crate) fn turns(&self) -> Turns {
         self.place.turns()
     }
 
-    /// Breaks once the place is lost: then nothing more is read, and nobody is told that what was half said is wrong.
+    /// Fails once the place is lost: nothing more is read then, so that half a request is not answered as a bad one.
     fn unless_lost(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         match self.lost.as_mut().poll(context) {
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
@@ -89,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// Any progress starts the time anew; without, the connection breaks once the time is over.
+    /// Progress restarts the idle time; without progress, the connection fails once that time is over.
     fn unless_idle<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -98,7 +98,7 @@ impl Connection {
         if let Poll::Ready(Err(error)) = &progress
             && error.kind() == io::ErrorKind::TimedOut
         {
-            // The kernel gave it up.
+            // The kernel gave the connection up.
             self.patience.count_stalled();
         }
         if progress.is_ready() {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(patience.stalled(), 1);
     }
 
-    // Time passes only while nobody can go on, so that no pause is longer than it should be.
+    // Time passes only while no task can make progress, so no pause is longer than it should be.
     #[tokio::test(start_paused = true)]
     async fn a_silent_peer_is_given_up_and_one_that_says_something_now_and_then_is_not() {
         let (mut connection, mut peer, patience) = pair().await;

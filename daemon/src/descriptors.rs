@@ -1,13 +1,13 @@
-//! How many files a daemon may have open. Connections must leave some: a daemon that has none left for its own files can
-//! neither store what it is sent nor tell why.
+//! How many files a daemon may have open. Connections must leave some descriptors free: a daemon that has none left for its
+//! own files can neither store what it receives nor log why.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors of any daemon: what it listens on, its runtime, log and configuration, and a few HTTP clients.
 const OWN: u64 = 64;
 
-/// Raises the soft limit to the hard one, for that of 1024 is for programs that use select. Returns what it is then, if there
-/// is one.
+/// Raises the soft limit to the hard one, since the usual soft limit of 1024 is meant for programs that use select. Returns
+/// the limit afterwards, if there is one.
 pub fn raise_limit() -> Option<u64> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
@@ -16,8 +16,8 @@ pub fn raise_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// How many connections there may be at a time where so many were asked for, and the daemon needs so many descriptors
-/// beside those that every daemon has. At least one; fewer than were asked for are told of in the log.
+/// How many of the configured `connections` fit under `limit`, if the daemon needs `beside` descriptors in addition to those
+/// of every daemon. At least one; the log says so if there is room for fewer than configured.
 pub fn room_for(connections: usize, beside: u64, limit: Option<u64>) -> usize {
     let Some(limit) = limit else { return connections };
     let room = usize::try_from(limit.saturating_sub(OWN + beside)).unwrap_or(usize::MAX).max(1);

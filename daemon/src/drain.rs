@@ -1,14 +1,15 @@
-//! How a server ends: no new work, and a bounded time for what is under way.
+//! How a server stops: no new work, and a bounded time for the work under way.
 
 use std::future::Future;
 use std::time::Duration;
 
 use crate::CancellationToken;
 
-/// What is under way when a server is asked to stop gets this long to finish.
+/// The work under way when a server is asked to stop gets this long to finish.
 pub const DRAIN_TIME: Duration = Duration::from_secs(20);
 
-/// Serves until `stop`, and what is under way then for [`DRAIN_TIME`]; of what did not end the log tells, by the name `what`.
+/// Serves until `stop`, then waits up to [`DRAIN_TIME`] for the work under way. If that does not end, the log says so and
+/// calls it `what`.
 pub async fn drain<T>(serving: impl Future<Output = T>, stop: CancellationToken, what: &str) {
     let deadline = async {
         stop.cancelled().await;

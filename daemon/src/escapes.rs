@@ -1,11 +1,12 @@
-//! Escapes in what is asked by HTTP: what only looks like one is refused. It would find nothing, and its sender not know why.
+//! Percent escapes in HTTP requests: a malformed one is refused. Otherwise the request would find nothing, and its sender would
+//! not know why.
 
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Refuses a request whose path or query has a wrong escape.
+/// Refuses a request whose path or query has a malformed escape.
 pub async fn refuse_wrong(request: Request, next: Next) -> Response {
     let uri = request.uri();
     if is_wrong(uri.path()) || uri.query().is_some_and(is_wrong) {
@@ -15,7 +16,7 @@ pub async fn refuse_wrong(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Whether a text has a % that begins no escape.
+/// Whether a text has a % that does not begin an escape.
 pub fn is_wrong(text: &str) -> bool {
     let is_escape = |behind: &str| {
         behind.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))

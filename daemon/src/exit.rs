@@ -1,5 +1,5 @@
-//! Exit codes of the daemons: 0 ended as asked, 1 failed while running, 2 wrong usage (by clap), 78 bad configuration.
-//! Whoever supervises a daemon starts it again after all but the last two.
+//! Exit codes of the daemons: 0 stopped as asked, 1 failed while running, 2 wrong usage (from clap), 78 bad configuration.
+//! A supervisor starts a daemon again after any but the last two.
 
 use std::process::ExitCode;
 
@@ -23,7 +23,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The exit code that tells of this failure.
+    /// The exit code of this failure. A configuration that could not be read at this moment counts as a failure at run time.
     pub fn code(&self) -> u8 {
         match self {
             Failure::Config(error) if error.may_pass() => RUNTIME_FAILURE,
@@ -33,8 +33,8 @@ impl Failure {
     }
 }
 
-/// Turns the result of a daemon's main function into its exit code; a failure is told on stderr,
-/// because logging may not have started yet. The last lines of the log get a bounded time to be written.
+/// Turns the result of a daemon's main function into its exit code. A failure is written to stderr directly, because logging
+/// may not have started yet. The last lines of the log get a bounded time to be written.
 pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,7 +47,7 @@ pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
     code
 }
 
-/// Ends the process at once, as one that failed; but for the last lines of the log, as above.
+/// Ends the process as one that failed, after the same bounded wait for the last lines of the log.
 pub(crate) fn at_once() -> ! {
     stderr::flush();
     std::process::exit(i32::from(RUNTIME_FAILURE))

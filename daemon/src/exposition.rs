@@ -1,12 +1,12 @@
-//! The two ways in which `/metrics` is written: OpenMetrics for whoever says that he reads it, as Prometheus does, and
-//! Prometheus' own older text for everybody else, such as `curl` and `promtool check metrics`. They differ in what a counter
-//! is called where it is described: `x`, of which the sample is `x_total`, or `x_total` like its sample.
+//! The two formats of `/metrics`: OpenMetrics for clients that accept it, such as Prometheus, and Prometheus' older text format
+//! for all others, such as `curl` and `promtool check metrics`. They differ in the name of a counter in `# HELP` and `# TYPE`:
+//! OpenMetrics has `x` for the sample `x_total`, Prometheus has `x_total` for both.
 
 use std::collections::HashSet;
 
 use axum::http::{HeaderMap, header};
 
-/// How metrics are written.
+/// The format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exposition {
     /// OpenMetrics 1.0.
@@ -16,7 +16,7 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// What the sender of these headers reads.
+    /// The format that the sender of these headers accepts.
     pub fn wanted_by(headers: &HeaderMap) -> Exposition {
         let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         match accepted.any(|value| value.to_ascii_lowercase().contains("application/openmetrics-text")) {
@@ -33,7 +33,7 @@ impl Exposition {
         }
     }
 
-    /// `text`, which is OpenMetrics, so written.
+    /// Converts `text`, which is OpenMetrics, to this format.
     pub fn write(self, text: String) -> String {
         match self {
             Exposition::OpenMetrics => text,

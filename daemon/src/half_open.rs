@@ -1,9 +1,10 @@
-//! Answers for who has said all and closes one direction, as `nc`, `socat` and some proxies do: they wait for the answer on
-//! the other. It looks the same when somebody has gone, and then nobody shall do their work for long; so the end of what
-//! they say is held back for a moment while a request is worked on. Once there is an answer, it is held back until all of that
-//! was handed over: who has gone refuses what he is sent, which ends the connection. Of an answer of HTTP/2 nothing may be sent, as
-//! its peer has not allowed more, and cannot any longer: who is sent nothing for a moment is as one whose request is worked on. And its
-//! connection reads before it writes what was handed over: so the end is told once that was written.
+//! Answers for clients that close their direction after the request, as `nc`, `socat` and some proxies do: they wait for the
+//! answer on the other direction. A client that has gone away looks the same, and the daemon should not work for it for long. So
+//! the end of the input is held back from the HTTP server for [`GRACE`] while a request is being answered, and again after each
+//! part of the answer that is sent: a client that has gone away refuses what it is sent, and that ends the connection. An HTTP/2
+//! peer that has closed its direction cannot open its window for the rest of an answer; then nothing is sent, and the end is
+//! reported after [`GRACE`] too. An HTTP/2 connection reads before it writes what was handed over to it: so the end is reported
+//! only once that was written.
 
 use std::io;
 use std::pin::Pin;
@@ -20,18 +21,18 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::protocol::First;
 use crate::sent::until_sent;
 
-/// How long who may have gone is worked for. A commit takes less, and most queries.
+/// How long the daemon works for a client that may have gone away. A commit takes less, and so do most queries.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// A stream that has no end of its own. Who watches one has gone more likely than closed one direction.
+/// The content type of a stream without an end. A client of such a stream has more likely gone away than closed one direction.
 const ENDLESS: &str = "text/event-stream";
 
-/// How many requests of a connection are being answered. Clones share it.
+/// How many requests of a connection are being answered. Clones share the count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answering(Arc<AtomicUsize>);
 
 impl Answering {
-    /// A request has come, and is worked on as long as what this returns lasts.
+    /// Counts a request as being answered for as long as the returned value lives.
     pub(crate) fn begin(&self) -> Work {
         self.0.fetch_add(1, Ordering::AcqRel);
         Work(self.clone())
@@ -46,7 +47,7 @@ impl Answering {
 pub(crate) struct Work(Answering);
 
 impl Work {
-    /// There is an answer: it lasts until all of that was handed over.
+    /// Keeps the request counted until all of its answer was handed over, unless the answer is an endless stream.
     pub(crate) fn until_sent(self, answer: Response) -> Response {
         if answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == ENDLESS) {
             return answer;
@@ -67,15 +68,15 @@ pub(crate) struct HalfOpen<C> {
     first: First,
     answering: Answering,
     grace: Duration,
-    /// Once all was said, until when that is held back if nothing is sent.
+    /// After the end of the input: the time until which that end is held back if nothing is sent.
     held_back: Option<Pin<Box<Sleep>>>,
     is_write_blocked: bool,
-    /// Whether it was looked once more whether there is something to write.
+    /// Whether the connection was made to read once more, so that it writes what it has.
     is_read_again: bool,
 }
 
 impl<C> HalfOpen<C> {
-    /// A connection of which the first bytes were read already.
+    /// A connection whose `first` bytes were already read.
     pub(crate) fn new(inner: C, first: First, answering: Answering, grace: Duration) -> Self {
         let (held_back, is_write_blocked, is_read_again) = (None, false, false);
         HalfOpen { inner, first, answering, grace, held_back, is_write_blocked, is_read_again }
@@ -97,17 +98,17 @@ impl<C: AsyncRead + Unpin> AsyncRead for HalfOpen<C> {
         if !is_end {
             return Poll::Ready(Ok(()));
         }
-        // Once the socket takes more again, whoever runs the connection reads again.
+        // The server polls the connection again once the socket can be written, and then reads again.
         if self.is_write_blocked {
             return Poll::Pending;
         }
-        // Once the answer is there, or was sent, too: nobody else has to wake it.
+        // The timer also covers an answer that arrives or ends meanwhile: nothing else need wake this task.
         if self.answering.is_under_way() {
             let grace = self.grace;
             let held_back = self.held_back.get_or_insert_with(|| Box::pin(sleep(grace)));
             ready!(held_back.as_mut().poll(context));
         } else if !std::mem::replace(&mut self.is_read_again, true) {
-            // A connection of HTTP/2 writes the last of its answers once it has read.
+            // An HTTP/2 connection writes the last of its answers after it has read.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -123,7 +124,7 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for HalfOpen<C> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         if std::mem::replace(&mut self.is_write_blocked, written.is_pending()) && written.is_ready() {
-            // One of HTTP/2 has read before.
+            // An HTTP/2 connection has read before this write, and must read again.
             context.waker().wake_by_ref();
         }
         let until = Instant::now() + self.grace;
@@ -155,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read at once, or once more at once, if anything is.
+    /// What a read, or a second read right after it, returns without waiting, if anything.
     fn read_now(connection: &mut HalfOpen<&[u8]>) -> Option<usize> {
         let mut buffer = [0; 8];
         let mut reading = pin!(connection.read(&mut buffer));
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(began.elapsed(), grace);
     }
 
-    /// As one of HTTP/2, which reads before it writes.
+    /// As an HTTP/2 connection, which reads before it writes.
     #[tokio::test(start_paused = true)]
     async fn an_end_that_came_while_nothing_could_be_sent_is_read_once_that_can() {
         let (mut peer, sends) = duplex(8);
@@ -266,7 +267,7 @@ mod tests {
         let mut looks = 0;
         let standing = poll_fn(|context| {
             looks += 1;
-            // At the end for the last time.
+            // The last look is the one at the end.
             assert!(looks <= 2);
             Pin::new(&mut connection).poll_write(context, b"more")
         });

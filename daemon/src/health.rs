@@ -1,11 +1,11 @@
-//! Which workers are alive. A worker beats from inside its own loop; one that stopped beating for longer than
-//! [`STUCK_AFTER`] is stuck, one whose [`Heartbeat`] was dropped without [`Heartbeat::finish`] is dead.
+//! Which workers are alive. A worker beats from inside its own loop. A worker that has not beaten for longer than
+//! [`STUCK_AFTER`] is stuck; one whose [`Heartbeat`] was dropped without [`Heartbeat::finish`] is dead.
 //!
-//! That time is measured by what the others do: while nobody beats and nobody asks, nothing ran at all, as on a machine that
-//! was suspended, and whoever asks first afterwards is not told of workers that were not given the time to beat.
+//! That time counts only while the daemon runs. While no worker beats and nobody asks for the health, nothing ran at all, as on
+//! a suspended machine; so the first request after that does not report workers as stuck that had no time to beat.
 //!
-//! Trouble with another side, such as an upstream that is away, is told beside them and leaves the daemon healthy: it does
-//! what it should, and starting it anew would help nobody.
+//! Trouble with another side, such as an upstream that is down, is reported beside the workers and leaves the daemon healthy:
+//! the daemon does what it should, and restarting it would not help.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,9 +19,10 @@ use crate::standing::{Standing, Trouble};
 pub const STUCK_AFTER: Duration = Duration::from_millis(1500);
 /// The longest pause between two beats of a healthy worker.
 pub const BEAT_EVERY: Duration = Duration::from_millis(400);
-/// In place of the moment of the last beat: the worker waits for something to do.
+/// Stands for the time of the last beat while the worker waits for something to do.
 const RESTS: u64 = u64::MAX;
-/// The longest time without any sign that counts. In a daemon that runs some worker beats much sooner.
+/// A pause between two signs of life of the daemon counts as at most this long. While the daemon runs, some worker beats
+/// much sooner.
 const LONGEST_SILENCE: Duration = BEAT_EVERY.saturating_mul(2);
 
 /// All workers of a daemon. Clones show the same workers.
@@ -37,14 +38,14 @@ struct Shared {
     standings: Mutex<Vec<Arc<Standing>>>,
 }
 
-/// How long the daemon ran, as far as anything of it was seen to.
+/// How long the daemon has run, as far as there were signs that it did.
 struct Ran {
     time: Duration,
     seen: Instant,
 }
 
 impl Ran {
-    /// A sign at this moment. What is told by a thread that was overtaken meanwhile is no step back.
+    /// Notes a sign of life at `now`. A time that another thread has already passed does not set the clock back.
     fn seen_at(&mut self, now: Instant) -> Duration {
         self.time += now.saturating_duration_since(self.seen).min(LONGEST_SILENCE);
         self.seen = self.seen.max(now);
@@ -59,11 +60,11 @@ struct Worker {
     finished: AtomicBool,
 }
 
-/// How a worker is.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It beats.
+    /// It beats, or rests.
     Alive,
     /// It has not beaten for too long.
     Stuck,
@@ -71,25 +72,25 @@ pub enum State {
     Dead,
 }
 
-/// What `/healthz` tells of one worker.
+/// What `/healthz` reports about one worker.
 #[derive(Debug, Clone, Serialize)]
 pub struct WorkerReport {
     /// The worker's name.
     pub name: String,
-    /// How it is.
+    /// Its state.
     pub state: State,
-    /// Time since its last beat, in milliseconds, without that in which nothing of the daemon ran.
+    /// Time since its last beat, in milliseconds, without any time in which the daemon did not run.
     pub since_last_beat_ms: u64,
 }
 
-/// What `/healthz` tells.
+/// What `/healthz` reports.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Whether every worker is alive.
     pub healthy: bool,
     /// The workers.
     pub workers: Vec<WorkerReport>,
-    /// The other sides that take nothing at this moment.
+    /// The other sides that currently accept nothing.
     pub troubles: Vec<Trouble>,
 }
 
@@ -119,12 +120,12 @@ impl Health {
         Heartbeat { health: self.clone(), worker }
     }
 
-    /// Tells of this other side from now on.
+    /// Reports the trouble of this other side from now on.
     pub fn tells_of(&self, standing: Arc<Standing>) {
         self.standings().push(standing);
     }
 
-    /// How every worker is now, and what trouble there is.
+    /// The current state of every worker, and the current trouble.
     pub fn report(&self) -> Report {
         self.report_at(Instant::now())
     }
@@ -143,7 +144,7 @@ impl Health {
         self.shared.born_at
     }
 
-    /// How long the daemon ran until now, which is a sign that it runs.
+    /// How long the daemon has run. The call itself is a sign that it runs.
     fn ran_ms(&self, now: Instant) -> u64 {
         let mut ran = self.shared.ran.lock().unwrap_or_else(PoisonError::into_inner);
         u64::try_from(ran.seen_at(now).as_millis()).unwrap_or(u64::MAX)
@@ -172,14 +173,14 @@ impl Worker {
     }
 }
 
-/// A worker's sign of life. Dropping it (also by a panic or an early return) tells that the worker is dead.
+/// A worker's sign of life. Dropping it (also by a panic or an early return) marks the worker as dead.
 pub struct Heartbeat {
     health: Health,
     worker: Arc<Worker>,
 }
 
 impl Heartbeat {
-    /// Tells that the worker makes progress or waits where it should.
+    /// Says that the worker makes progress or waits where it should.
     pub fn beat(&self) {
         self.beat_at(Instant::now());
     }
@@ -188,13 +189,13 @@ impl Heartbeat {
         self.worker.last_beat_ms.store(self.health.ran_ms(now), Ordering::Release);
     }
 
-    /// Tells that the worker waits for something to do, for as long as it takes: it lives until it beats again, and has to go
-    /// on beating then. For one that has seldom anything to do, and should not be woken to say so.
+    /// Says that the worker waits for something to do, for as long as that takes. It counts as alive until it beats again, and
+    /// must keep beating from then on. For a worker that seldom has anything to do, and should not be woken only to beat.
     pub fn rest(&self) {
         self.worker.last_beat_ms.store(RESTS, Ordering::Release);
     }
 
-    /// Tells that the worker ended as it should: it is no longer reported.
+    /// Says that the worker ended as it should: it is no longer reported.
     pub fn finish(self) {
         self.worker.finished.store(true, Ordering::Release);
     }

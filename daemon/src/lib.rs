@@ -1,36 +1,37 @@
-//! What every BlkKin daemon does alike: configuration, logs, metrics, health, signals.
+//! What all BlkKin daemons have in common: configuration, logs, metrics, health, signals.
 //!
 //! - [`config`]: one flat set of keys, filled from a TOML file, then the environment, then flags.
-//! - `keys`: which keys it has, and which one a slip was meant for.
-//! - [`settings`]: the configuration of this moment, which SIGHUP changes.
-//! - [`checks`]: what of it is checked before a daemon starts.
-//! - [`logging`]: structured logs on stderr, as text or JSON, filtered by what the configuration says.
-//! - `stderr`: the thread that writes them, for whose reader nobody else waits.
-//! - `journal`: what systemd's journal is told of each line.
+//! - `keys`: the keys of a configuration, and which of them a misspelt key was meant to be.
+//! - [`settings`]: the current configuration, which SIGHUP changes.
+//! - [`checks`]: the checks of a configuration before a daemon starts.
+//! - [`logging`]: structured logs on stderr, as text or JSON, with the filter of the configuration.
+//! - `stderr`: the thread that writes the log, so that no other thread waits for its reader.
+//! - `journal`: the priority of each line, for systemd's journal.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
-//! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
-//! - `refusal`: when it is tried again whether a disk takes something.
-//! - [`notices`]: how often the log says the same.
-//! - [`upstream`]: how an upstream is named, and its addresses.
+//! - [`standing`]: whether an upstream or a file accepts what it is given, for logs, `/metrics` and `/healthz`.
+//! - `refusal`: when to try again a write that the disk refused.
+//! - [`notices`]: how often the log repeats the same message.
+//! - [`upstream`]: how an upstream is written, and its addresses.
 //! - [`own`]: whether an address leads back to the daemon itself.
-//! - [`page_cache`]: reading what a disk has, and not what it was told.
-//! - [`descriptors`]: how many connections the limit of open files leaves room for.
+//! - [`page_cache`]: reading what is on the disk rather than what the page cache holds.
+//! - [`descriptors`]: how many connections the limit on open files leaves room for.
 //! - [`admin`]: the `/metrics` and `/healthz` routes.
-//! - [`escapes`]: what only looks like an escape in a path or query is refused.
-//! - [`drain`]: how long what is under way has when a server ends.
-//! - `presence`: what `/metrics` says of every daemon itself.
-//! - [`serve`]: how HTTP is served, to how many.
+//! - [`escapes`]: refuses malformed percent escapes in a path or query.
+//! - [`drain`]: how long the work under way may take when a server stops.
+//! - `presence`: what `/metrics` says about the daemon itself.
+//! - [`serve`]: the HTTP server and its limits.
 //! - `connection`: HTTP connections that do not wait for a silent peer for ever.
 //! - `protocol`: which version of HTTP a connection speaks.
-//! - `half_open`: answers for who closes one direction.
-//! - [`places`]: for how many connections there is room, and who makes it.
-//! - `sent`: what lasts until an answer was sent.
-//! - `taken`: answers of HTTP/2 that their peer does not take.
+//! - `half_open`: answers for clients that close their direction after the request.
+//! - [`places`]: the limit on connections, and which connection makes room for a new one.
+//! - `beside`: the limit on HTTP/2 requests under way on all connections together.
+//! - `sent`: keeps a value until an answer was sent.
+//! - `taken`: gives up HTTP/2 answers that their peer does not read.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
-//! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
-//! - [`start`]: listening, the async runtime, what `--check-config` says.
+//! - [`ready`]: announces that the daemon serves, and on which ports.
+//! - [`start`]: listening, the async runtime, the output of `--check-config`.
 //! - [`threads`]: starting threads, which the system may refuse.
-//! - [`exposition`]: how `/metrics` is written, for whom.
+//! - [`exposition`]: the two formats of `/metrics`.
 //! - [`exit`]: the documented exit codes.
 
 pub mod admin;

@@ -1,6 +1,6 @@
-//! What every daemon's `/metrics` says of the daemon itself: its version, its start, what it uses, how its workers are,
-//! and whether it could start again. Whoever collects metrics alone, and does not ask `/healthz`, learns of a stuck
-//! worker too.
+//! What `/metrics` says about the daemon itself: its version, its start, the resources that it uses, the state of its workers,
+//! and whether it could start again. So a stuck worker also shows where only metrics are collected and nothing asks
+//! `/healthz`.
 
 use std::fmt;
 use std::fs;
@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::health::{Health, State};
 use crate::{settings, stderr};
 
-/// The metrics of a daemon with these workers, beside those that it has of its own.
+/// The metrics that every daemon has, for a daemon with these workers.
 pub(crate) fn registry(health: &Health) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Presence { health: health.clone() }));
@@ -38,7 +38,7 @@ impl fmt::Debug for Presence {
 impl Collector for Presence {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let start = self.health.born_at().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        // Prometheus' own name for it, and for what is used, as other programs have them too.
+        // The standard Prometheus names (`process_*`), as other programs use them.
         let help = "when the daemon started, in seconds since the epoch";
         gauge(&mut encoder, "process_start_time_seconds", help, start)?;
         usage(&mut encoder)?;
@@ -55,7 +55,7 @@ impl Collector for Presence {
     }
 }
 
-/// What the process takes of the machine. A figure that the system does not tell is left out.
+/// The resources that the process uses. A figure that the system does not provide is left out.
 fn usage(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     let used = Duration::try_from(used).unwrap_or_default().as_secs_f64();
@@ -78,7 +78,7 @@ fn resident_bytes() -> Option<u64> {
     Some(kib.parse::<u64>().ok()? << 10)
 }
 
-/// Without the one by which they are counted.
+/// Open file descriptors, without the one that is open for counting them.
 fn open_files() -> Option<u64> {
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64)
 }

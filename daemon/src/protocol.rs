@@ -1,11 +1,11 @@
-//! Which version of HTTP a connection speaks: who knows that the server speaks HTTP/2 begins with a text that is no request of
-//! HTTP/1 (RFC 9113, 3.3 and 3.4).
+//! Which version of HTTP a connection speaks: a client that knows that the server speaks HTTP/2 begins with a preface that is
+//! not an HTTP/1 request (RFC 9113, 3.3 and 3.4).
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
-/// How that text begins. The rest of it is looked at by who reads the frames; PRI is no method (RFC 9113, 11.6).
+/// The beginning of that preface. The HTTP/2 code checks the rest; no HTTP method is called PRI (RFC 9113, 11.6).
 const BEGIN: [u8; 4] = *b"PRI ";
 
 /// A version of HTTP.
@@ -15,7 +15,7 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// The first bytes of a connection, which are read once more.
+/// The first bytes of a connection, which are read a second time by the HTTP code.
 #[derive(Debug, Default)]
 pub(crate) struct First {
     bytes: [u8; BEGIN.len()],
@@ -24,7 +24,7 @@ pub(crate) struct First {
 }
 
 impl First {
-    /// Waits until they tell. A connection that ends before is one of HTTP/1, which knows what to say of it.
+    /// Waits until the first bytes show the version. A connection that ends before counts as HTTP/1, whose code handles that.
     pub(crate) async fn read(connection: &mut (impl AsyncRead + Unpin)) -> io::Result<(Protocol, First)> {
         let mut first = First::default();
         while first.read < BEGIN.len() {
@@ -37,7 +37,7 @@ impl First {
         Ok((Protocol::Http2, first))
     }
 
-    /// Gives what is left of them; says whether there was anything.
+    /// Copies what is left of the first bytes to `buffer`; returns whether there was anything left.
     pub(crate) fn give(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         let left = &self.bytes[self.again..self.read];
         let length = left.len().min(buffer.remaining());

@@ -1,5 +1,5 @@
-//! Tells whoever waits that the daemon serves: by a file, which appears whole or not at all, and systemd, if that started
-//! it (`Type=notify`).
+//! Announces that the daemon serves: by a file, which appears complete or not at all, and to systemd, if systemd started the
+//! daemon (`Type=notify`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use serde::Serialize;
 /// Writes `content` as JSON to `path`, if there is one, atomically; then tells systemd.
 ///
 /// # Errors
-/// When the file cannot be written beside its final place, or not renamed to it, or systemd cannot be told, which would
-/// take the daemon for one that does not get ready.
+/// When the file cannot be written beside its final path, or not renamed to it, or when systemd cannot be told: it would
+/// assume that the daemon never became ready.
 pub fn tell(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()> {
     if let Some(path) = path {
         write_to(path, content)
@@ -22,8 +22,8 @@ pub fn tell(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()>
     sd_notify::notify(&[NotifyState::Ready]).context("failed to tell systemd that the daemon is ready ($NOTIFY_SOCKET)")
 }
 
-/// Asks systemd for so much time to end, and a margin, if its unit does not leave as much: how long that takes is a matter
-/// of the configuration, which the unit does not know.
+/// Asks systemd for this much time to stop, plus a margin. How long the daemon may need depends on its configuration, which
+/// the unit file does not know.
 pub fn ask_for_time_to_end(time: Duration) {
     const MARGIN: Duration = Duration::from_secs(10);
     let time = u32::try_from((time + MARGIN).as_micros()).unwrap_or(u32::MAX);
@@ -36,7 +36,7 @@ fn write_to(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(content).map_err(io::Error::other)?;
     text.push(b'\n');
     let temporary = temporary_beside(path)?;
-    // Of an earlier process with this id, or laid there so that we write where it leads to.
+    // Left by an earlier process with this id, or a link that somebody placed to make us write elsewhere.
     let _ = std::fs::remove_file(&temporary);
     let mut file = std::fs::File::create_new(&temporary)?;
     file.write_all(&text)?;

@@ -1,8 +1,9 @@
-//! What a disk did not take, until it is time to try whether it takes as much: while nobody sends anything, nothing else would tell.
+//! The size of a write that the disk refused, until it is time to try such a write again: while no data arrives, nothing else
+//! would show that the disk works again.
 
 use std::time::{Duration, Instant};
 
-/// What was refused last.
+/// The write that was refused last.
 #[derive(Debug)]
 pub struct Refusal {
     bytes: usize,
@@ -10,15 +11,15 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Pause between trials.
+    /// Pause between attempts.
     pub const TRY_EVERY: Duration = Duration::from_secs(2);
 
-    /// Of so many bytes, just now.
+    /// A write of `bytes` was refused just now.
     pub fn of(bytes: usize) -> Refusal {
         Refusal { bytes, try_at: Instant::now() + Self::TRY_EVERY }
     }
 
-    /// Takes what was refused, in bytes, if it is time to try that.
+    /// Takes the size of the refused write, in bytes, if it is time to try again.
     pub fn take_if_due(last: &mut Option<Refusal>) -> Option<usize> {
         last.take_if(|refusal| Instant::now() >= refusal.try_at).map(|refusal| refusal.bytes)
     }

@@ -1,4 +1,4 @@
-//! What lasts until an answer was sent: until all of its body was handed over to the connection, or that has ended.
+//! Keeps a value until an answer was sent: until all of the body was handed over to the connection, or the connection ended.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,12 +7,12 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 
-/// The same answer, which drops `kept` then.
+/// The same answer, which drops `kept` once it was sent.
 pub(crate) fn until_sent(answer: Response, kept: impl Send + Unpin + 'static) -> Response {
     answer.map(|inner| Body::new(Sent { inner, _kept: kept }))
 }
 
-/// The body of an answer.
+/// The body of an answer that keeps a value.
 struct Sent<K> {
     inner: Body,
     _kept: K,

@@ -1,6 +1,6 @@
-//! Serving HTTP/1.1, and HTTP/2 to who begins with it, with limits that a plain accept loop does not have: most connections (more
-//! wait in the kernel's queue until one ends, or is silent), the time of silence, the time until a request's head is whole,
-//! and how much one connection may have under way, and all together.
+//! Serves HTTP/1.1, and HTTP/2 to clients that begin with it, with limits that a plain accept loop does not have: the number of
+//! connections (further ones wait in the kernel's queue until one ends, or makes room because it is silent), the time of
+//! silence, the time until a request's head is complete, and how much may be under way on one connection and on all together.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -34,29 +34,30 @@ use crate::taken::{self, Wait};
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest head of a request of HTTP/1: the longest URI that is read at all, of 64 KiB, and some headers. As many connections
-/// as may be hold one each before anybody looks at it.
+/// Longest head of an HTTP/1 request: the longest URI that is accepted, 64 KiB, and some headers. Every connection may hold one
+/// such head before any code looks at it.
 const HEAD_BYTES: usize = 80 << 10;
-/// And of HTTP/2, each request under way having one: twice what Zipkin's server takes.
+/// Longest head of an HTTP/2 request, of which a connection may hold many: twice what Zipkin's server accepts.
 const STREAM_HEAD_BYTES: u32 = 16 << 10;
 
-/// Requests of one connection of HTTP/2 that are under way at a time; its peer keeps others back. Peers may send so many before they
-/// have heard of a limit (RFC 9113, 6.5.2), and not all of them ask again for what is refused then.
+/// Requests that may be under way on one HTTP/2 connection at a time; its peer keeps others back. Not lower: a peer may send
+/// 100 before it has received a limit (RFC 9113, 6.5.2), and not every peer tries again what is refused then.
 const STREAMS: u32 = 100;
-/// What the peer of such a connection may send of bodies before they are read: of one, so that the others' still have room, and of all.
+/// Bytes of one request body that an HTTP/2 peer may send before they are read; less than for all, to leave room for the others.
 const STREAM_WINDOW: u32 = 128 << 10;
+/// Bytes of all request bodies that an HTTP/2 peer may send before they are read.
 const CONNECTION_WINDOW: u32 = 512 << 10;
-/// What is held of an answer that waits for its peer, beside the part of it that waits to be held.
+/// Bytes that are buffered of an HTTP/2 answer that waits for its peer, beside the part that waits to be buffered.
 const SEND_BUFFER: usize = 16 << 10;
 
 /// Who sent a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
-/// Changes a request before it is looked which route it takes.
+/// Changes a request before it is routed.
 pub type Prepare = fn(&mut Request<Incoming>);
 
-/// What is served, on what, to how many.
+/// A server: its listener, its routes and its limits.
 pub struct Server {
     listener: TcpListener,
     router: Router,
@@ -67,8 +68,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `router`. Beyond `max_connections` at a time peers wait to be accepted until another has gone, or is silent; who is
-    /// silent for longer than `patience` has is not waited for.
+    /// Serves `router`. At `max_connections`, further peers wait to be accepted until a connection ends, or makes room because it
+    /// is silent. A connection that is silent for longer than the idle time of `patience` is closed.
     pub fn new(listener: TcpListener, router: Router, max_connections: usize, patience: Patience) -> Server {
         let idle_time = patience.idle_time();
         Server {
@@ -81,26 +82,26 @@ impl Server {
         }
     }
 
-    /// Has each request changed before it is looked which route it takes.
+    /// Changes each request by `prepare` before it is routed.
     #[must_use]
     pub fn prepared_by(self, prepare: Prepare) -> Server {
         Server { prepare, ..self }
     }
 
-    /// Asks for the time of silence whenever a connection comes: it may have changed.
+    /// Calls `idle_time` for each new connection, since the setting may have changed.
     #[must_use]
     pub fn idle_for(self, idle_time: impl Fn() -> Duration + Send + Sync + 'static) -> Server {
         Server { idle_time: Box::new(idle_time), ..self }
     }
 
-    /// Serves until `stop`, then answers the requests under way; who does not take the answer is given up. Whoever waits for
-    /// that no longer drops this, and no connection is left.
+    /// Serves until `stop`, then answers the requests under way; a peer that does not read its answer is given up. Dropping the
+    /// future ends every connection.
     pub async fn serve(self, stop: CancellationToken) {
         let places = Places::new(self.max_connections);
-        // One connection may have all that it may have, where it is the only one.
+        // Enough for one connection to use all its streams, if it is the only one.
         let beside = Beside::new(self.max_connections.max(STREAMS as usize));
         let graceful = GracefulShutdown::new();
-        // A connection holds what the daemon waits for when it ends, such as the store.
+        // Connections hold what the daemon waits for when it ends, such as the store, so none may outlive this future.
         let served = CancellationToken::new();
         let _until_dropped = served.clone().drop_guard();
         let mut told = Told::default();
@@ -122,8 +123,8 @@ impl Server {
         drop(self.listener);
         tokio::select! {
             () = graceful.shutdown() => {}
-            // A live viewer that stands still, for one, would hold up the end for as long as that may take; so would a peer of HTTP/2
-            // that does not say that it has heard of the end, and half a head.
+            // Otherwise a stalled live viewer would hold up the end for as long as its idle time; so would an HTTP/2 peer that
+            // does not acknowledge the end, or half a request head.
             never = places.give_up_silent() => match never {},
         }
     }
@@ -150,7 +151,7 @@ impl Server {
     }
 }
 
-/// A connection that has said nothing yet.
+/// A connection of which nothing was read yet.
 struct Accepted {
     connection: Connection,
     routes: Routes,
@@ -159,7 +160,8 @@ struct Accepted {
 }
 
 impl Accepted {
-    /// Serves it until it ends, or its watcher says so and what is under way is answered. Until `stop` it may begin.
+    /// Serves the connection until it ends, or until its watcher asks it to end and the requests under way are answered. A
+    /// connection whose protocol is still unknown at `stop` is closed at once.
     async fn serve(mut self, watcher: Watcher, stop: CancellationToken) -> anyhow::Result<()> {
         let begins = tokio::time::timeout(self.idle_time, First::read(&mut self.connection));
         let (protocol, first) = tokio::select! {
@@ -194,7 +196,7 @@ impl Accepted {
     }
 }
 
-/// Runs what answers the requests of a connection of HTTP/2, each by itself, while that is served and the peer takes the answer.
+/// Runs the tasks that answer the requests of an HTTP/2 connection, as long as the server lives and the peer reads the answer.
 #[derive(Clone)]
 struct Answers {
     served: CancellationToken,
@@ -214,7 +216,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
     }
 }
 
-/// What the log was told of connections that nobody serves.
+/// Limits how often the log reports connections that cannot be served.
 #[derive(Default)]
 struct Told {
     failures: Notices,
@@ -222,7 +224,7 @@ struct Told {
 }
 
 impl Told {
-    /// All places are taken. Nothing else shows it: who asks for the health waits, too, if nobody makes room.
+    /// Logs that all places are taken. Nothing else shows it: a request for the health waits too, if no connection makes room.
     fn of_crowd(&mut self) {
         if let Some(held_back) = self.crowds.admit(Instant::now()) {
             tracing::warn!(
@@ -235,7 +237,7 @@ impl Told {
     }
 }
 
-/// The next connection, once there is a place for it, and it can be accepted.
+/// The next connection, once there is a place for it and it can be accepted.
 async fn accept(listener: &TcpListener, places: &Places, told: &mut Told) -> (TcpStream, SocketAddr, Place) {
     loop {
         if places.are_taken() {
@@ -254,7 +256,7 @@ async fn accept(listener: &TcpListener, places: &Places, told: &mut Told) -> (Tc
     }
 }
 
-/// The routes, told who asks.
+/// The routes, which learn who sent each request.
 struct Routes {
     peer: Peer,
     prepare: Prepare,
@@ -270,7 +272,7 @@ impl Service<Request<Incoming>> for Routes {
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        // One of HTTP/1 is the only one of its connection.
+        // An HTTP/1 connection has only one request under way.
         let room = (request.version() == Version::HTTP_2).then(|| self.room.take());
         (self.prepare)(&mut request);
         request.extensions_mut().insert(self.peer);

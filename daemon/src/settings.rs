@@ -1,4 +1,5 @@
-//! The configuration as it is now: SIGHUP changes what can change while a daemon runs, and the log names the rest.
+//! The current configuration. SIGHUP applies the keys that can change while a daemon runs, and the log names the other keys
+//! that have changed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,10 +10,10 @@ use tokio::signal::unix::Signal;
 use crate::config::ConfigError;
 use crate::logging;
 
-/// How often in a row a configuration was read again that could not be used: the next start would fail by it.
+/// How many times in a row the configuration was read again and could not be used: the next start would fail.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// The same, for the metrics.
+/// The value of [`REFUSED`], for the metrics.
 pub(crate) fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
@@ -22,12 +23,12 @@ pub trait Reloadable: Serialize + DeserializeOwned {
     /// Whether a key cannot change while the daemon runs.
     fn needs_restart(key: &str) -> bool;
 
-    /// What is logged.
+    /// The log filter.
     fn log_filter(&self) -> &str;
 }
 
-/// Shared by all that work with the configuration. Whoever needs several values of one moment takes [`Settings::now`]
-/// once.
+/// The current configuration, shared by everything that uses it. Code that needs several consistent values calls
+/// [`Settings::now`] once.
 #[derive(Debug)]
 pub struct Settings<C>(Arc<RwLock<Arc<C>>>);
 
@@ -48,8 +49,8 @@ impl<C: Reloadable> Settings<C> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the configuration again whenever that is asked for, and follows it; `changed` gets what it is then. Call it in
-    /// a tokio runtime.
+    /// Reads the configuration again on each signal of `reloads`, applies it, and passes the result to `changed`. Call it in a
+    /// tokio runtime.
     pub fn reload_on(
         &self,
         mut reloads: Signal,
@@ -68,8 +69,8 @@ impl<C: Reloadable> Settings<C> {
         });
     }
 
-    /// Follows a configuration that was read again, as far as that can be done, and logs what became of it. Says whether
-    /// it could be used.
+    /// Applies a configuration that was read again, as far as possible, and logs the outcome. Returns whether the
+    /// configuration could be used.
     pub fn reload(&self, read: Result<C, ConfigError>) -> bool {
         let followed = read.and_then(|config| self.follow(config));
         match followed {
@@ -89,7 +90,7 @@ impl<C: Reloadable> Settings<C> {
         }
     }
 
-    /// Takes over what can change, and gives the keys of what differs and cannot.
+    /// Applies the keys that can change, and returns the other keys that differ.
     fn follow(&self, wanted: C) -> Result<Vec<String>, ConfigError> {
         let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let (config, differ) = over(&wanted, &place)?;
@@ -99,10 +100,10 @@ impl<C: Reloadable> Settings<C> {
     }
 }
 
-/// What is wanted, as far as a daemon that runs with `running` can follow it, and the keys of what differs and needs a restart.
+/// The `wanted` configuration with the `running` value of every key that needs a restart, and the keys for which these differ.
 ///
 /// # Errors
-/// When a configuration does not read back what it wrote.
+/// When a configuration cannot be converted to or from its serialised form.
 fn over<C: Reloadable>(wanted: &C, running: &C) -> Result<(C, Vec<String>), ConfigError> {
     let (mut wanted, running) = (members(wanted)?, members(running)?);
     let mut differ = Vec::new();

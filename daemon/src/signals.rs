@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT ask a daemon to drain and end, SIGHUP to read its configuration again, if it can. SIGXFSZ only comes with
-//! an error that says as much.
+//! SIGTERM and SIGINT ask a daemon to drain and stop, SIGHUP to read its configuration again, if it can. SIGXFSZ is caught,
+//! because the write that causes it also fails with an error.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,17 +12,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::exit;
 
-/// A request to end that comes again within this time is still the same one: timeout(1), for one, signals a process and
-/// then its group.
+/// A second request to stop within this time counts as the same one: timeout(1), for example, signals a process and then its
+/// group.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// SIGXFSZ has this number wherever we run. It comes with EFBIG, for a file beyond the limit of the process.
+/// The number of SIGXFSZ on every platform that we support. The signal comes together with EFBIG, for a file beyond the size
+/// limit of the process.
 const FILE_TOO_LARGE: i32 = 25;
 
-/// Returns a token that SIGTERM or SIGINT cancels. Call it before telling that the daemon is ready and before it writes any
+/// Returns a token that SIGTERM or SIGINT cancels. Call it before announcing that the daemon is ready and before it writes any
 /// file, inside a tokio runtime. A second signal while draining, a second or more after the first, ends the process at once
-/// with exit code 1. A file that the limit of file sizes forbids is an error from then on; without that it would end the
-/// process, and say nothing.
+/// with exit code 1. From this call on, writing beyond the limit on file sizes is an error; without it, such a write would kill
+/// the process without a message.
 ///
 /// # Errors
 /// When the signal handlers cannot be installed.
@@ -30,7 +31,8 @@ pub fn stop_token() -> io::Result<CancellationToken> {
     token(Tells::Yes)
 }
 
-/// The same for a process whose parent tells what there is to tell: what a terminal or `kill -- -PID` sends goes to both.
+/// As [`stop_token`], without a log line, for a process whose parent logs the request: a signal from a terminal or
+/// `kill -- -PID` reaches both.
 ///
 /// # Errors
 /// When the signal handlers cannot be installed.
@@ -38,7 +40,7 @@ pub fn silent_stop_token() -> io::Result<CancellationToken> {
     token(Tells::No)
 }
 
-/// Whether the log tells of a request to end.
+/// Whether a request to stop is logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tells {
     Yes,
@@ -48,7 +50,7 @@ enum Tells {
 fn token(tells: Tells) -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // Once there was a handler, the process outlives the signal.
+    // Tokio never removes a signal handler once it is installed, so the process survives the signal.
     drop(signal(SignalKind::from_raw(FILE_TOO_LARGE))?);
     let token = CancellationToken::new();
     let stop = token.clone();
@@ -62,8 +64,8 @@ fn token(tells: Tells) -> io::Result<CancellationToken> {
     Ok(token)
 }
 
-/// The requests to read the configuration again. Call it before telling that the daemon is ready, inside a tokio
-/// runtime: without it a SIGHUP ends the process.
+/// The requests to read the configuration again. Call it before announcing that the daemon is ready, inside a tokio
+/// runtime: without it, a SIGHUP ends the process.
 ///
 /// # Errors
 /// When the signal handler cannot be installed.
@@ -71,8 +73,8 @@ pub fn reloads() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// For a daemon that cannot read its configuration again: a SIGHUP, which would end it in the midst of everything, is only
-/// told of in the log. Call it where [`reloads`] would be called.
+/// For a daemon that cannot read its configuration again: a SIGHUP, which would otherwise end it abruptly, is only logged.
+/// Call it where [`reloads`] would be called.
 ///
 /// # Errors
 /// When the signal handler cannot be installed.
@@ -86,7 +88,7 @@ pub fn outlive_hangups() -> io::Result<()> {
     Ok(())
 }
 
-/// Cancels `stop` at the first request, and returns at the first further one that is no repetition of it.
+/// Cancels `stop` at the first request, and returns at the next one that is not a repetition of the first.
 async fn until_hurried(
     stop: &CancellationToken,
     tells: Tells,
@@ -121,7 +123,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_request_that_is_no_repetition_of_the_first_cuts_the_end_short() {
-        // Nobody sleeps: time passes by `advance` alone. With room for one request, the last was heard once there is room.
+        // No task sleeps: only `advance` makes time pass. The channel holds one request: room in it means that the last was read.
         let (requests, mut heard) = mpsc::channel(1);
         let stop = CancellationToken::new();
         let ending = stop.clone();

@@ -1,4 +1,4 @@
-//! How a daemon starts: each in the same words, on the same runtime.
+//! How a daemon starts: the same messages and the same runtime for all of them.
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -15,11 +15,11 @@ use tokio::runtime::Runtime;
 
 use crate::{Failure, threads};
 
-/// Clients that may wait to be accepted; the system turns more away, and they try again after a second. After a restart all
-/// of them come at once.
+/// Clients that may wait to be accepted: after a restart all clients connect at once. The system turns further ones away,
+/// and they try again after a second.
 const WAITING_CLIENTS: u32 = 4096;
 
-/// What the help of every daemon ends with; `prefix` is that of its variables.
+/// The end of every daemon's help; its environment variables begin with `prefix`.
 pub fn after_help(prefix: &str) -> String {
     format!(
         "Every key of the configuration file, even one without a flag, has an environment variable: {prefix} followed by \
@@ -29,30 +29,30 @@ pub fn after_help(prefix: &str) -> String {
     )
 }
 
-/// What `--check-config` says of a configuration that can be used.
+/// What `--check-config` prints for a configuration that can be used.
 ///
 /// # Errors
-/// Never; it is the end of a daemon that only checks.
+/// Never; the result is that of a daemon's main function.
 pub fn say_configuration_is_good() -> Result<(), Failure> {
-    // Nobody may read it any more: the exit code tells it too.
+    // stdout may be closed; the exit code says the same.
     let _unsaid = writeln!(io::stdout(), "the configuration is good");
     Ok(())
 }
 
-/// Runs a server on a thread for each CPU, until it ends by itself. Files that it makes are not for other users.
+/// Runs a server on one thread per CPU, until it ends by itself. Other users cannot read the files that it creates.
 ///
 /// # Errors
-/// What the server fails with, or the system when it gives no threads.
+/// The error of the server, or that of the system if it gives no threads.
 pub fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failure> {
     keep_files_from_others();
     let runtime = runtime().context("failed to start the async runtime")?;
     let served = runtime.block_on(server);
-    // Connections that did not end in time must not hold up the end, nor what a failed server waited for in vain.
+    // The process must not wait for connections that did not end in time, nor for blocking work of a server that failed.
     runtime.shutdown_background();
     Ok(served?)
 }
 
-/// A runtime that keeps whatever threads it was given: when it needs them again, the system may give none.
+/// A runtime that keeps every thread that it has started: when it needs one again, the system might give none.
 fn runtime() -> io::Result<Runtime> {
     let of_cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
     threads::check(of_cpus)?;
@@ -65,8 +65,8 @@ fn runtime() -> io::Result<Runtime> {
     Ok(runtime)
 }
 
-/// Stores and spools hold what was traced: names of objects, addresses. systemd's units say the same (`UMask=`); here it holds
-/// under any supervisor. Called before there are threads that make files.
+/// Stores and spools hold what was traced: names of objects, addresses. systemd's units set the same (`UMask=`); this covers
+/// every other supervisor. Called before there are threads that create files.
 fn keep_files_from_others() {
     let before = umask(Mode::RWXG | Mode::RWXO);
     umask(before | Mode::WGRP | Mode::RWXO);
@@ -81,14 +81,14 @@ pub struct Addresses {
     pub http: SocketAddr,
 }
 
-/// What a server listens with.
+/// The listening sockets of a server.
 #[derive(Debug)]
 pub struct Listeners {
     /// For Scribe.
     pub scribe: TcpListener,
     /// For HTTP.
     pub http: TcpListener,
-    /// Their own addresses: a port 0 that was asked for is the one that the system gave.
+    /// Their actual addresses: in place of port 0, the port that the system chose.
     pub addresses: Addresses,
 }
 
@@ -96,7 +96,7 @@ impl Listeners {
     /// Listens on both addresses.
     ///
     /// # Errors
-    /// When one of them cannot be had: it says which, and how to choose another.
+    /// When it cannot listen on one of them: the error says which, and how to choose another.
     pub async fn open(scribe: SocketAddr, http: SocketAddr) -> anyhow::Result<Self> {
         let scribe = listen(scribe, "Scribe", "--scribe-listen").await?;
         let http = listen(http, "HTTP", "--http-listen").await?;
@@ -108,7 +108,7 @@ impl Listeners {
 /// Listens for `what` on an address, which `flag` sets.
 ///
 /// # Errors
-/// When the address cannot be had: it says what, where, and how to choose another.
+/// When it cannot listen there: the error says for what, where, and how to choose another address.
 async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
     listen_on(address).map_err(|error| {
         let who = who_has(address, &error);
@@ -117,7 +117,7 @@ async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<T
     })
 }
 
-/// How to find out who has an address that is taken, to end a sentence with; nothing of another error.
+/// How to find the program that uses the address, to append to a message; empty for any other error than a used address.
 pub fn who_has(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -127,7 +127,7 @@ pub fn who_has(address: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// As [`TcpListener::bind`], but for the number of those that may wait.
+/// As [`TcpListener::bind`], with room for more waiting clients.
 fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;

@@ -1,6 +1,6 @@
-//! Whether the peer takes an answer. A connection of HTTP/1 stands still where its peer does not; on one of HTTP/2 others go on, and one
-//! that is not taken would be kept for as long as they do. So its answers are given out in parts that are watched until the last was
-//! written, and an answer lasts until then.
+//! Whether the peer reads an answer. If it does not, an HTTP/1 connection stalls as a whole; on an HTTP/2 connection other answers
+//! go on, and one that is not read would be kept for as long as they do. So HTTP/2 answers are handed out in parts, each of which
+//! is watched until it is written, and an answer is not over before its last part is written.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,28 +16,28 @@ use tokio_util::sync::CancellationToken;
 
 use crate::places::Turn;
 
-/// The largest part: what is taken more slowly than that in the time that it has is taken for not taken.
+/// The size of the largest part. A peer that does not read this much within the time of [`Wait`] counts as not reading.
 const PART_BYTES: usize = 16 << 10;
 
 tokio::task_local! {
-    /// What is out of the answer that this task sends by HTTP/2.
+    /// The parts that are handed out of the answer that this task sends by HTTP/2.
     static OUT: Arc<Out>;
 }
 
-/// The parts of an answer that were given out and are not written yet.
+/// The parts of an answer that were handed out and are not written yet.
 #[derive(Default)]
 struct Out {
     parts: Mutex<Parts>,
-    /// Told when there are some.
+    /// Notified when the first part is handed out.
     begun: Notify,
 }
 
 #[derive(Default)]
 struct Parts {
     count: usize,
-    /// When the first of them was given out, or the one before it was written.
+    /// When the oldest of them was handed out, or the part before it was written, whichever is later.
     since: Option<Instant>,
-    /// Who waits until there are none.
+    /// The task that waits until there are none.
     waker: Option<Waker>,
 }
 
@@ -46,7 +46,7 @@ impl Out {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same bytes, one part more as long as anybody has them.
+    /// Hands out `bytes` as a part, which counts as not written until the last reference to the result is dropped.
     fn give(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         let mut parts = self.parts();
         parts.count += 1;
@@ -96,7 +96,8 @@ impl Drop for Part {
     }
 }
 
-/// The same answer, of which each part is the peer's turn until the next is asked for, and the wait for a part the server's.
+/// The same answer. After each part it is the peer's turn until the next part is requested; while a part is produced, it is the
+/// server's turn.
 pub(crate) fn by_turns(answer: Response, turn: Turn) -> Response {
     answer.map(|inner| Body::new(Answer { inner, is_ended: false, rest: Bytes::new(), turn }))
 }
@@ -104,9 +105,9 @@ pub(crate) fn by_turns(answer: Response, turn: Turn) -> Response {
 /// The body of an answer.
 struct Answer {
     inner: Body,
-    /// Whether it has said so: then it is not asked any more.
+    /// Whether `inner` has ended: then it is not polled any more.
     is_ended: bool,
-    /// What is left of a frame that is given out in parts.
+    /// What is left of a frame that is handed out in parts.
     rest: Bytes,
     turn: Turn,
 }
@@ -163,13 +164,13 @@ impl HttpBody for Answer {
 #[derive(Clone)]
 pub(crate) struct Wait {
     pub(crate) most: Duration,
-    /// From then on there is less time, if that is less.
+    /// After this, a part waits no longer than `most_at_stop`, if that is less.
     pub(crate) stop: CancellationToken,
     pub(crate) most_at_stop: Duration,
 }
 
 impl Wait {
-    /// Until a part was out for long enough.
+    /// Waits until a part was not written for too long.
     async fn not_taken(&self, out: &Out) {
         loop {
             match out.since() {
@@ -195,7 +196,7 @@ impl Wait {
     }
 }
 
-/// Does what sends an answer; says whether the peer has taken each part of it in time. If not, the rest is left.
+/// Runs `sending`, which sends an answer. Returns false, and drops `sending`, once the peer has not read a part in time.
 pub(crate) async fn in_time(sending: impl Future<Output = ()>, wait: Wait) -> bool {
     let out = Arc::<Out>::default();
     tokio::select! {

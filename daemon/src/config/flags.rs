@@ -1,4 +1,4 @@
-//! What flags say, of which clap has read the types already.
+//! The values of flags; clap has already checked their types.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,15 +6,15 @@ use serde_json::Value;
 use super::place::flag;
 use super::{ConfigError, as_table};
 
-/// What the flags say, by their keys.
+/// The values of the flags, by key.
 ///
 /// # Errors
-/// When a number is larger than any in a file.
+/// When a number is larger than any that TOML can hold.
 pub(super) fn table(flags: &impl Serialize) -> Result<toml::Table, ConfigError> {
     as_table(flags).map_err(|error| beyond_toml(flags).unwrap_or(error))
 }
 
-/// The first flag whose number TOML has no room for, which does not say so itself.
+/// The first flag whose number is too large for TOML; the error of the TOML library does not name it.
 fn beyond_toml(flags: &impl Serialize) -> Option<ConfigError> {
     let said = serde_json::to_value(flags).ok()?;
     let is_beyond = |number: &Value| number.as_u64().is_some_and(|number| i64::try_from(number).is_err());

@@ -1,24 +1,24 @@
-//! Where a value stands, for who has to correct it.
+//! Where a value comes from, so that the user knows what to correct.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where a value stands.
+/// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere: it is what a key has by itself.
+    /// The default of the key.
     Default,
-    /// In the file.
+    /// The configuration file.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where in it.
+        /// The line in the file.
         line: usize,
     },
-    /// In this variable of the environment.
+    /// This environment variable.
     Variable(String),
-    /// In this flag.
+    /// This flag.
     Flag(String),
 }
 
@@ -52,7 +52,7 @@ impl Places {
     }
 }
 
-/// The flag of a key: clap makes it of the same name.
+/// The flag of a key: clap derives both from the same name.
 pub(super) fn flag(key: &str) -> Place {
     Place::Flag(format!("--{}", key.replace('_', "-")))
 }

@@ -1,4 +1,4 @@
-//! A configuration file that cannot be read: whether it may be later, and what to do about it.
+//! A configuration file that cannot be read: whether a later attempt may succeed, and what to do about it.
 
 use std::io::{self, ErrorKind};
 
@@ -6,12 +6,12 @@ use rustix::io::Errno;
 
 use super::ConfigError;
 
-/// What the system says of a file that it may give in a moment, as when it has too many open.
+/// Errors of the system that may pass, such as too many open files.
 const PASSING: [Errno; 6] =
     [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::STALE, Errno::TIMEDOUT];
 
 impl ConfigError {
-    /// Whether it says nothing of the configuration itself: the next start may be able to read it.
+    /// Whether the error is not about the configuration itself, so that the next start may be able to read it.
     pub fn may_pass(&self) -> bool {
         matches!(self, ConfigError::Read { source, .. } if is_passing(source))
     }

@@ -1,4 +1,4 @@
-//! Variables of the environment: each key has one, also a key without a flag.
+//! Environment variables: each key has one, even a key without a flag.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,25 +10,24 @@ use super::words::fault;
 use super::{ConfigError, Place, as_table, understood};
 use crate::keys::{keys, nearest};
 
-/// Variables that all daemons share, each with the key that it is for. They win over the daemon's own, which are there for
-/// every key.
+/// Variables that all daemons share, each with its key. They override the daemon's own variable for the same key.
 const SHARED: [(&str, &str); 2] = [("BLKIN_LOG", "log"), ("BLKIN_LOG_FORMAT", "log_format")];
 
-/// The variables of a daemon.
+/// The environment variables that a daemon reads.
 pub(super) struct Variables<'a> {
     prefix: &'a str,
     all: Vec<(String, std::ffi::OsString)>,
 }
 
 impl<'a> Variables<'a> {
-    /// Those of this process.
+    /// The variables of this process.
     pub(super) fn of_process(prefix: &'a str) -> Self {
         let all = std::env::vars_os().filter_map(|(name, text)| Some((name.into_string().ok()?, text)));
         Variables { prefix, all: all.collect() }
     }
 
-    /// Refuses variables that are nearly those of a key. Others that begin with the prefix are somebody else's: those of the
-    /// command `blkin`, or what Kubernetes tells of a service of the daemon's name.
+    /// Refuses variables whose name is nearly that of a key's variable. Other variables with the prefix are left alone: the
+    /// command `blkin` has some, and Kubernetes sets some for a service with the daemon's name.
     pub(super) fn check_names<C: DeserializeOwned>(&self) -> Result<(), ConfigError> {
         let keys = keys::<C>();
         for (name, _) in &self.all {
@@ -42,7 +41,7 @@ impl<'a> Variables<'a> {
         Ok(())
     }
 
-    /// What they say of every key but those that are `decided` already, with the variable that says it.
+    /// The values of all keys that are not already `decided`, each with the variable that sets it.
     pub(super) fn values<C: Default + Serialize + DeserializeOwned>(
         &self,
         decided: &toml::Table,
@@ -57,7 +56,7 @@ impl<'a> Variables<'a> {
         .collect()
     }
 
-    /// The variable that counts for a key, and its text.
+    /// The variable that applies to a key, and its text.
     fn of_key(&self, key: &str) -> Option<(String, &OsStr)> {
         let shared = SHARED.iter().find(|(_, of)| *of == key).map(|(name, _)| (*name).to_owned());
         shared.into_iter().chain([self.own(key)]).find_map(|name| Some((name.clone(), self.text(&name)?)))
@@ -72,10 +71,10 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// The path that a variable names, if it is there.
+/// The path that a variable names, if the variable is set.
 ///
 /// # Errors
-/// When it names none.
+/// When the variable is empty.
 pub fn path_of(name: &str) -> Result<Option<PathBuf>, ConfigError> {
     match std::env::var_os(name) {
         Some(text) if text.is_empty() => {
@@ -89,7 +88,7 @@ fn unusable(name: &str, reason: String) -> ConfigError {
     ConfigError::Unusable { place: Place::Variable(name.to_owned()), reason }
 }
 
-/// The value of a key that a text says, or what is wrong with it.
+/// The value that a text gives to a key, or what is wrong with the text.
 fn value<C: DeserializeOwned>(key: &str, text: &OsStr, default: Option<&Value>) -> Result<Value, String> {
     let text = text.to_str().ok_or_else(|| format!("{key}: it is not UTF-8"))?;
     let mut error = String::new();
@@ -102,8 +101,8 @@ fn value<C: DeserializeOwned>(key: &str, text: &OsStr, default: Option<&Value>) 
     Err(format!("{key}: {}", fault(&format!("{text:?}"), &error, default)))
 }
 
-/// What a text may mean: several with commas between where the key has a list, else a number or the like as in the file, and
-/// the text as it stands.
+/// The values that a text may stand for: strings separated by commas if the key has a list; otherwise a number or another
+/// TOML value, and the text itself.
 fn readings(text: &str, default: Option<&Value>) -> Vec<Value> {
     match default {
         Some(Value::String(_)) => vec![text.into()],

@@ -1,8 +1,8 @@
-//! What is wrong with a value, in words of a configuration: serde's name types of the program.
+//! What is wrong with a value, in terms of the configuration: serde's messages name types of the program.
 
 use toml::Value;
 
-/// What is wrong with a value that was written as `given`. `error` is what serde says, `default` what the key has by itself.
+/// What is wrong with a value that was written as `given`. `error` is serde's message, `default` the default of the key.
 pub(super) fn fault(given: &str, error: &str, default: Option<&Value>) -> String {
     let expected = error.split_once(", expected ").map(|(_, expected)| expected);
     let given = given.replace('\n', " ");

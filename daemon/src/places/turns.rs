@@ -1,4 +1,5 @@
-//! Whose turn it is with each request of a connection: who is waited for by the server makes room, who waits for it does not.
+//! Whose turn it is with each request of a connection. A connection whose peer keeps the server waiting may be closed to make
+//! room; a connection whose peer waits for the server may not.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use http_body::{Frame, SizeHint};
 use super::Seat;
 use crate::taken;
 
-/// What is under way on a connection.
+/// The requests under way on a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Turns(Arc<Seat>);
 
@@ -22,7 +23,7 @@ impl Turns {
         Turns(seat)
     }
 
-    /// A request has come. While its body is waited for, that is the peer's turn again.
+    /// Notes that a request has arrived: it is the server's turn. While the server waits for the body, it is the peer's turn.
     pub(crate) fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
         self.0.under_way.fetch_add(1, Ordering::Relaxed);
         let turn = Turn(Arc::new(Whose { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
@@ -32,8 +33,8 @@ impl Turns {
     }
 }
 
-/// Whose turn it is with a request: that of the peer, which has to say something, or that of the server, until all ends that
-/// has this.
+/// Whose turn it is with a request: the peer's, which has to send something, or the server's. The request is over when the last
+/// clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn(Arc<Whose>);
 
@@ -44,14 +45,14 @@ struct Whose {
 }
 
 impl Turn {
-    /// The request is answered; until all of the answer was handed over, it is the server's turn while it makes a part of that, and
-    /// the peer's while it does not take one.
+    /// The request has its `response`. Until all of that was handed over, it is the server's turn while it produces a part, and
+    /// the peer's turn while it does not read one.
     pub(crate) fn end(self, response: Response) -> Response {
         self.is_servers(true);
         taken::by_turns(response, self)
     }
 
-    /// Whether it is the server's now.
+    /// Sets whether it is now the server's turn.
     pub(crate) fn is_servers(&self, is_servers: bool) {
         self.0.is(is_servers);
     }

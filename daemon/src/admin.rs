@@ -1,4 +1,4 @@
-//! The two routes every daemon serves: `/metrics` (as Prometheus reads it) and `/healthz` (200 or 503, JSON).
+//! The two routes that every daemon serves: `/metrics` (for Prometheus) and `/healthz` (200 or 503, JSON).
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::health::Health;
 use crate::presence;
 use crate::serve::Server;
 
-/// Connections of those who ask for metrics and health, and nothing else.
+/// Most connections of clients that ask only for metrics and health.
 pub const ADMIN_CONNECTIONS: usize = 64;
 
 /// What the admin routes show.
@@ -37,12 +37,12 @@ pub fn router(admin: Admin) -> Router {
     Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).with_state(admin)
 }
 
-/// Serves `router`, which may have routes beside those. Wrong [`escapes`] are refused.
+/// A server for `router`, which may have other routes too. Malformed [`escapes`] are refused.
 pub fn server(listener: TcpListener, router: Router, max_connections: usize, patience: Patience) -> Server {
     Server::new(listener, router.layer(from_fn(escapes::refuse_wrong)), max_connections, patience)
 }
 
-/// The metrics as an HTTP answer, written as the asker reads them.
+/// The metrics as an HTTP answer, in the format that the client accepts.
 pub async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     let exposition = Exposition::wanted_by(&headers);
     match encoded(&admin) {
@@ -56,7 +56,7 @@ pub async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response
     }
 }
 
-/// All metrics, as OpenMetrics: the daemon's own, and those that every daemon has.
+/// All metrics as OpenMetrics: the daemon's own, and those that every daemon has.
 fn encoded(admin: &Admin) -> Result<String, fmt::Error> {
     let mut text = String::new();
     encode_registry(&mut text, &admin.registry)?;

@@ -1,5 +1,5 @@
-//! Lines for systemd's journal begin with their priority, which it takes off: `journalctl -p warning` shows what matters.
-//! Elsewhere they are as they were.
+//! Lines for systemd's journal begin with their priority, which the journal removes: `journalctl -p warning` shows what matters.
+//! Elsewhere lines have no priority.
 
 use std::fmt;
 use std::io;
@@ -11,21 +11,21 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// That of an error (`sd-daemon(3)`).
+/// The priority of an error (`sd-daemon(3)`).
 pub(crate) const ERROR: &str = "<3>";
 
-/// Whether the journal reads what this process writes to stderr: its first process set the variable, and stderr may lead
-/// elsewhere by now.
+/// Whether the journal reads this process's stderr. The variable alone does not tell: systemd set it for the first process of
+/// the unit, and stderr may lead elsewhere by now.
 pub(crate) fn reads_stderr() -> bool {
     std::env::var("JOURNAL_STREAM").is_ok_and(|stream| is_stream(&stream, io::stderr()))
 }
 
-/// Whether `DEVICE:INODE` is this file.
+/// Whether `stream`, a `DEVICE:INODE`, is this file.
 fn is_stream(stream: &str, file: impl AsFd) -> bool {
     fstat(file).is_ok_and(|found| stream == format!("{}:{}", found.st_dev, found.st_ino))
 }
 
-/// Lines of another format, each with its priority before it.
+/// Writes the lines of another format, each with its priority in front.
 pub(crate) struct Prioritised<F>(pub(crate) F);
 
 impl<S, N, F> FormatEvent<S, N> for Prioritised<F>

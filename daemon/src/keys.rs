@@ -1,11 +1,11 @@
-//! The keys of a configuration, and which of them a word that is none may be meant for.
+//! The keys of a configuration, and the key that a misspelt word was probably meant to be.
 
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
-/// The keys that a configuration knows, also those that have no value by default.
+/// All keys of a configuration, including those that have no value by default.
 pub(crate) fn keys<C: DeserializeOwned>() -> &'static [&'static str] {
     let mut keys: &'static [&'static str] = &[];
-    // It asks for its fields, and is told of none: all that is wanted of it was to ask.
+    // Deserialising asks for the fields by name, which is all that is wanted; it gets no values, and fails.
     let _no_value = C::deserialize(Asked(&mut keys));
     keys
 }
@@ -35,15 +35,15 @@ impl<'de> Deserializer<'de> for Asked<'_> {
     }
 }
 
-/// The key that is written nearly so, if there is one.
+/// The key that is spelt nearly like `word`, if there is one.
 pub(crate) fn nearest<'a>(word: &str, keys: &[&'a str]) -> Option<&'a str> {
-    // Of a short word nearly every other one is made by two changes.
+    // Two changes turn a short word into nearly any other.
     let most = if word.len() < 6 { 1 } else { 2 };
     let near = keys.iter().map(|key| (changes(word, key), *key)).filter(|(changes, _)| *changes <= most);
     near.min().map(|(_, key)| key)
 }
 
-/// How many bytes have to be changed, put in or taken out to make one text of the other (Levenshtein's distance).
+/// How many bytes have to be changed, inserted or removed to turn one text into the other (Levenshtein distance).
 fn changes(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (above, byte) in one.bytes().enumerate() {
@@ -94,7 +94,7 @@ mod tests {
         ] {
             assert_eq!(nearest(slip, &KEYS), Some(meant));
         }
-        // Kubernetes sets the last two for a service named blkin-relay, and the third is that of the command blkin.
+        // Kubernetes sets the last two for a service named blkin-relay; the command blkin has the third.
         for other in ["relay", "config", "url", "port", "service_host"] {
             assert_eq!(nearest(other, &KEYS), None, "{other}");
         }

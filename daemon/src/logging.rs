@@ -1,4 +1,4 @@
-//! Structured logs on stderr, which nobody waits for. Where the journal reads them each line has its priority.
+//! Structured logs on stderr, written without making any thread wait. If the journal reads stderr, each line has a priority.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{self, PanicHookInfo};
@@ -52,17 +52,17 @@ pub fn check(filter: &str) -> Result<(), ConfigError> {
     parse(filter).map(drop)
 }
 
-/// What is logged only where the filter names it. Who reads the frames of HTTP/2 warns of each that is odd: one peer could fill the
-/// log of them.
+/// Targets that are logged only if the filter names them. The h2 crate warns of every odd frame, so one HTTP/2 peer could fill
+/// the log.
 const UNASKED: &str = "h2=off";
 
-/// The filter of logging that runs.
+/// The filter, once logging has started.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
-/// Its format.
+/// The format, once logging has started.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
-/// Starts logging for the whole process, and the thread that writes; a second call changes nothing. A process calls it once
-/// it has given up what its threads are not to have.
+/// Starts logging for the whole process, and the thread that writes the log; a second call changes nothing. A process calls it
+/// after it has dropped the privileges that its threads must not have.
 ///
 /// # Errors
 /// When `filter` is not a filter.
@@ -78,7 +78,7 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), ConfigError> {
         (LogFormat::Json, false) => registry.with(lines.json()).try_init(),
         (LogFormat::Json, true) => registry.with(lines.json().map_event_format(Prioritised)).try_init(),
     };
-    // The only error is that logging runs already, which is what was asked for.
+    // The only error is that logging already runs.
     if started.is_ok() {
         let _first = (FILTER.set(handle), FORMAT.set(format));
         stderr::start();
@@ -87,7 +87,8 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Tells of a panic as Rust would, but by the thread that writes: else who panics would wait for whoever reads the log.
+/// Reports a panic as Rust would, but through the writing thread: otherwise the panicking thread would wait for the reader of
+/// the log.
 fn tell_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let mut told = format!("thread '{}' {panic}", thread.name().unwrap_or("without a name"));
@@ -96,11 +97,11 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
         told += &format!("\n{backtrace}");
     }
     tell_error(&told);
-    // It may be the end of the process.
+    // The process may end now.
     stderr::flush();
 }
 
-/// Tells an error whatever the log is filtered by, in the format of the log if that has begun.
+/// Logs an error regardless of the filter, in the format of the log if logging has started.
 pub(crate) fn tell_error(error: &str) {
     match FORMAT.get() {
         Some(LogFormat::Json) => stderr::write_error(&object(error)),
@@ -108,10 +109,10 @@ pub(crate) fn tell_error(error: &str) {
     }
 }
 
-/// An error as a line of a log of objects.
+/// An error as a line of a JSON log.
 fn object(error: &str) -> String {
     let mut now = String::new();
-    // A clock that cannot be read is no reason to say nothing.
+    // An unreadable clock is no reason to stay silent.
     let _without_time = SystemTime.format_time(&mut Writer::new(&mut now));
     let fields = serde_json::json!({ "message": error });
     let line = serde_json::json!({
@@ -120,13 +121,13 @@ fn object(error: &str) -> String {
     line.to_string()
 }
 
-/// Logs by another filter from now on, if logging runs.
+/// Changes the filter, if logging has started.
 ///
 /// # Errors
-/// When `filter` is not a filter; then the old one stays.
+/// When `filter` is not a filter; the old one stays then.
 pub fn change(filter: &str) -> Result<(), ConfigError> {
     let filter = parse(filter)?;
-    // The only error is that logging has ended, with the process.
+    // The only error is that logging has ended, together with the process.
     let _ended = FILTER.get().map(|running| running.reload(filter));
     Ok(())
 }
@@ -145,8 +146,8 @@ fn parse(filter: &str) -> Result<EnvFilter, ConfigError> {
     EnvFilter::try_new(format!("{UNASKED},{filter}")).map_err(|e| refused(e.to_string()))
 }
 
-/// Whether a filter can be meant. A word that is no level is the name of a target: alone it lets nothing through but that
-/// target's lines, so a slip such as `verbose` would silence the daemon.
+/// Whether a filter makes sense. A word that is not a level is the name of a target: alone it lets only that target's lines
+/// through, so a slip such as `verbose` would silence the daemon.
 fn says_anything(filter: &str) -> bool {
     let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
     filter.split(',').map(str::trim).any(|part| is_level(part) || part.starts_with("blkin"))
@@ -158,10 +159,10 @@ mod tests {
 
     use super::*;
 
-    /// Set where a test runs itself as a daemon that panics.
+    /// Set in the process in which a test runs itself as a daemon that panics.
     const PANICS: &str = "BLKIN_TEST_PANICS";
 
-    /// What this test, run again by itself as a daemon that logs so and panics, says on stderr.
+    /// The stderr of this test, run in a process of its own as a daemon that logs in `format` and panics.
     fn said_by(test: &str, format: LogFormat) -> String {
         if std::env::var_os(PANICS).is_some() {
             init("error", format).unwrap();

@@ -1,11 +1,12 @@
-//! How often the log says the same: whoever causes it must not fill the disk with it.
+//! Limits how often the log repeats the same message, so that nobody can fill the disk by causing it.
 
 use std::time::{Duration, Instant};
 
-/// Pause between two lines.
+/// Pause between two lines with the same message.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What happens again and again: the first time is said at once, the next ones with a pause and the count of those between.
+/// An event that may happen very often: the first is logged at once, later ones at most once per pause, with the count of those
+/// held back.
 #[derive(Debug, Default)]
 pub struct Notices {
     last: Option<Instant>,
@@ -13,7 +14,7 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Whether a line may be written of what happens now, and how often it happened unsaid since the last one.
+    /// Notes an event. If it may be logged, returns how many events were held back since the last line.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.is_soon(now) {
             self.held_back += 1;
@@ -23,8 +24,8 @@ impl Notices {
         Some(std::mem::take(&mut self.held_back))
     }
 
-    /// How often it happened unsaid, once a line may be written of that: for whoever looks from time to time, so that the
-    /// last of a flood is said too.
+    /// How many events were held back, once they may be logged. Called from time to time, so that the last events of a flood are
+    /// reported too.
     pub fn rest(&mut self, now: Instant) -> Option<u64> {
         if self.held_back == 0 || self.is_soon(now) {
             return None;
@@ -33,7 +34,7 @@ impl Notices {
         Some(std::mem::take(&mut self.held_back))
     }
 
-    /// How often it happened unsaid, at the end.
+    /// How many events were held back, for a last line at the end.
     pub fn last(&mut self) -> Option<u64> {
         let held_back = std::mem::take(&mut self.held_back);
         (held_back > 0).then_some(held_back)

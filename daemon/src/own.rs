@@ -1,4 +1,4 @@
-//! Whether an address leads back to the daemon that would call it: what it takes in would come out to come in again.
+//! Whether an address leads back to the daemon that would call it: everything that it sent there would come in again.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::channel;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::upstream::addresses;
 
-/// Longest wait for the addresses of names.
+/// Longest wait for the resolution of all names.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether who calls `address` on this machine is answered by the daemon that listens at `listen`.
+/// Whether a call from this machine to `address` reaches the daemon that listens at `listen`.
 pub fn is_own(listen: SocketAddr, address: SocketAddr) -> bool {
     let (own, other) = (listen.ip().to_canonical(), called(address.ip().to_canonical()));
     let answers = own == other || (own.is_unspecified() && hears(own, other) && is_local(other, address));
@@ -17,7 +17,7 @@ pub fn is_own(listen: SocketAddr, address: SocketAddr) -> bool {
 }
 
 /// The first of `upstreams`, each HOST:PORT, found to lead back to the daemon that listens at `listen`. A name that cannot be
-/// resolved, or not soon, is taken for another's.
+/// resolved, or not soon, counts as another machine.
 pub fn own_among(listen: SocketAddr, upstreams: &[String]) -> Option<&String> {
     let (found, all) = channel();
     for (index, upstream) in upstreams.iter().cloned().enumerate() {
@@ -26,7 +26,7 @@ pub fn own_among(listen: SocketAddr, upstreams: &[String]) -> Option<&String> {
             let mut addresses = addresses(&upstream).into_iter().flatten();
             addresses.any(|address| is_own(listen, address))
         };
-        // A name server that does not answer holds up a thread, which nobody waits for.
+        // A name server that does not answer holds up only this thread, and nobody waits for it.
         let resolving = move || {
             let _nobody_waits = found.send(leads_back().then_some(index));
         };
@@ -39,7 +39,7 @@ pub fn own_among(listen: SocketAddr, upstreams: &[String]) -> Option<&String> {
     upstreams.get(own)
 }
 
-/// The system takes the unspecified address of a call for this machine.
+/// The address that a call really goes to: the system maps the unspecified address to this machine.
 fn called(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -48,13 +48,13 @@ fn called(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Who listens at the unspecified address of version 6 hears both versions.
+/// Whether a socket on this unspecified address receives calls to `other`: IPv6 receives both versions.
 fn hears(unspecified: IpAddr, other: IpAddr) -> bool {
     unspecified.is_ipv6() || other.is_ipv4()
 }
 
-/// Whether an address is one of this machine: what the system sends there comes from there. Nothing is sent. (That a socket
-/// can be bound to it says less: some machines allow that with every address.)
+/// Whether an address belongs to this machine: the system would use it as the source of packets to itself. Nothing is sent.
+/// (A successful bind would prove less: some machines allow binding to any address.)
 fn is_local(ip: IpAddr, address: SocketAddr) -> bool {
     let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let source = || {

@@ -1,6 +1,6 @@
-//! Places for connections, of which there are only so many. Once none is free, who says nothing makes room for who comes: of
-//! the peer that has most of them, the connection that was silent longest. Else half-sent requests of one peer, or connections
-//! that it keeps for later, would keep all others out, even who asks for the health, for as long as a connection may be idle.
+//! A limited number of places for connections. Once none is free, a silent connection makes room for a new one: of the peer that
+//! has the most connections, the one that has been silent longest. Otherwise half-sent requests of one peer, or connections that
+//! it keeps for later, could keep all others out, even a request for the health, for as long as a connection may be idle.
 
 mod turns;
 
@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use turns::{Turn, Turns};
 
-/// Who is silent for less than this makes room for nobody: it may just have come, or be about to ask again.
+/// A connection that has been silent for less than this keeps its place: it may be new, or about to send the next request.
 pub(crate) const LEAST_SILENCE: Duration = Duration::from_secs(1);
-/// While all places are taken, it is looked so often whether somebody waits, and who makes room.
+/// While all places are taken, pause between two checks whether a client waits and which connection can make room.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Places for so many connections. Clones share them.
+/// The places for connections. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Places(Arc<Shared>);
 
@@ -41,14 +41,14 @@ struct Taken {
     next: u64,
 }
 
-/// A place that nobody has yet.
+/// A place that was reserved, and is not yet given to a connection.
 #[derive(Debug)]
 pub struct Free {
     permit: OwnedSemaphorePermit,
     shared: Arc<Shared>,
 }
 
-/// The place of a connection, which is free again when this is dropped.
+/// The place of a connection. It is free again when this is dropped.
 #[derive(Debug)]
 pub struct Place {
     number: u64,
@@ -57,34 +57,34 @@ pub struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What is known of who has a place.
+/// The state of a connection that has a place.
 #[derive(Debug)]
 struct Seat {
     peer: IpAddr,
-    /// When it last said or took something, since the places were there.
+    /// When the peer last sent or read something, counted from the creation of the places.
     progress_ms: AtomicU64,
-    /// For how many of its requests the server has the next step to do. Where that is none, the peer is waited for.
+    /// For how many of its requests it is the server's turn. If for none, the server waits for the peer.
     served: AtomicUsize,
     /// How many requests are neither answered nor given up.
     under_way: AtomicUsize,
-    /// Whether it does not take what it is sent.
+    /// Whether the peer does not read what it is sent.
     is_blocked: AtomicBool,
     lost: CancellationToken,
 }
 
 impl Places {
-    /// So many, all of them free.
+    /// `most` places, all of them free.
     pub fn new(most: usize) -> Self {
         let free = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Places(Arc::new(Shared { free, taken: Mutex::default(), begun: Instant::now() }))
     }
 
-    /// Whether somebody who comes now has to wait.
+    /// Whether a new connection would have to wait.
     pub(crate) fn are_taken(&self) -> bool {
         self.0.free.available_permits() == 0
     }
 
-    /// Waits for a free one. While there is none and somebody waits at the listener, others have to make room.
+    /// Waits for a free place. While there is none and a client waits at the listener, silent connections have to make room.
     pub(crate) async fn free(&self, listener: &impl AsFd) -> Free {
         loop {
             if let Some(free) = self.take() {
@@ -95,13 +95,13 @@ impl Places {
         }
     }
 
-    /// A free one, if there is any.
+    /// A free place, if there is one.
     pub fn take(&self) -> Option<Free> {
         let permit = self.0.free.clone().try_acquire_owned().ok()?;
         Some(Free { permit, shared: self.0.clone() })
     }
 
-    /// If somebody waits at the listener, one who is silent has to make room. Says whether somebody waits.
+    /// If a client waits at the listener, has a silent connection make room. Returns whether a client waits.
     pub fn make_room_at(&self, listener: &impl AsFd) -> bool {
         let is_waited_for = somebody_waits(listener);
         if is_waited_for {
@@ -110,8 +110,8 @@ impl Places {
         is_waited_for
     }
 
-    /// Ends, from now on, every connection whose peer does not take what it is sent, or, once it had time to end by itself, has asked
-    /// for nothing.
+    /// From now on, ends every connection whose peer does not read what it is sent and, after a time in which it could have ended
+    /// by itself, every silent connection without a request under way.
     pub(crate) async fn give_up_silent(&self) -> Infallible {
         let since_ms = self.0.now_ms();
         loop {
@@ -120,7 +120,7 @@ impl Places {
         }
     }
 
-    /// Waits until there may be a free one, or it is time to look again whether somebody waits.
+    /// Waits until there may be a free place, or it is time to check again whether a client waits.
     pub async fn wait(&self) {
         tokio::select! {
             // The semaphore is never closed.
@@ -136,7 +136,7 @@ fn somebody_waits(listener: &impl AsFd) -> bool {
 }
 
 impl Free {
-    /// Gives it to a connection.
+    /// Gives the place to a connection of `peer`.
     pub fn to(self, peer: IpAddr) -> Place {
         let seat = Arc::new(Seat {
             peer: peer.to_canonical(),
@@ -164,7 +164,8 @@ impl Shared {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The moment since when somebody has to be silent to count as such, if there was time for that.
+    /// A connection counts as silent if its last progress was before this time; none if the places are newer than
+    /// [`LEAST_SILENCE`].
     fn silent_since_ms(&self) -> Option<u64> {
         self.now_ms().checked_sub(LEAST_SILENCE.as_millis() as u64)
     }
@@ -178,7 +179,7 @@ impl Shared {
         self.taken().seats.values().filter(is_stuck).for_each(|seat| seat.lost.cancel());
     }
 
-    /// Ends one connection. Who has only one keeps it while others have several.
+    /// Ends one connection. A peer with a single connection keeps it while others have several.
     fn make_room(&self) {
         let taken = self.taken();
         let mut counts = HashMap::<IpAddr, usize>::new();
@@ -220,32 +221,33 @@ impl Seat {
 }
 
 impl Place {
-    /// Its peer said or took something.
+    /// Notes that the peer sent or read something.
     pub fn progress(&self) {
         self.seat.progress_ms.store(self.shared.now_ms(), Ordering::Relaxed);
     }
 
-    /// Whether its peer does not take what it is sent.
+    /// Sets whether the peer does not read what it is sent.
     pub fn set_blocked(&self, is_blocked: bool) {
         self.seat.is_blocked.store(is_blocked, Ordering::Relaxed);
     }
 
-    /// Its peer waits for one thing more, so that nobody waits for the peer until it was [`answered`](Self::answered).
+    /// Notes that the peer waits for one more thing: until that is [`answered`](Self::answered), the connection does not count as
+    /// silent.
     pub fn asked(&self) {
         self.seat.serve_one();
     }
 
-    /// Its peer has that, or nothing came of it.
+    /// Notes that the peer has received one thing that it waited for, or that nothing came of it.
     pub fn answered(&self) {
         self.seat.served_one();
     }
 
-    /// Cancelled once the place is another's, and the connection is to end.
+    /// Cancelled once the connection has lost its place and has to end.
     pub fn lost(&self) -> CancellationToken {
         self.seat.lost.clone()
     }
 
-    /// For who answers what comes on the connection.
+    /// For the code that answers the requests of the connection.
     pub(crate) fn turns(&self) -> Turns {
         Turns::of(self.seat.clone())
     }
@@ -276,7 +278,7 @@ mod tests {
     const A: [u8; 4] = [10, 0, 0, 1];
     const B: [u8; 4] = [10, 0, 0, 2];
 
-    /// A body of which nothing comes.
+    /// A body that never yields anything.
     struct Nothing;
 
     impl HttpBody for Nothing {
@@ -291,7 +293,7 @@ mod tests {
         }
     }
 
-    /// All places, taken one second after the other, and somebody who waits.
+    /// All places, taken one second after another, and a client that waits.
     async fn crowd(peers: &[[u8; 4]]) -> (Places, Vec<Place>, TcpListener, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let places = Places::new(peers.len());
@@ -304,7 +306,7 @@ mod tests {
         (places, taken, listener, waiting)
     }
 
-    /// Which of them made room, while somebody waited for a moment.
+    /// Which of them made room while a client waited for a moment.
     async fn made_room(places: &Places, taken: &[Place], listener: &TcpListener) -> Vec<usize> {
         let moment = LOOK_EVERY / 2;
         assert!(tokio::time::timeout(moment, places.free(listener)).await.is_err(), "none has ended");
@@ -373,7 +375,7 @@ mod tests {
         assert_eq!(made_room(&places, &taken, &listener).await, [0]);
     }
 
-    /// By HTTP/2, where what was given out is not written yet.
+    /// By HTTP/2, where a part that was handed out is not written yet.
     #[tokio::test(start_paused = true)]
     async fn who_does_not_take_the_end_of_an_answer_makes_room() {
         let (places, taken, listener, _waiting) = crowd(&[A, A]).await;

@@ -1,9 +1,9 @@
-//! How it stands with another side that a daemon delivers to, such as an upstream or a file: whether it takes what it is
-//! given, since when it does not, and why.
+//! The state of another side that a daemon delivers to, such as an upstream or a file: whether it accepts what it is given,
+//! since when it does not, and why.
 //!
-//! Trouble begins with a failed attempt and ends with the next one that works. Both are worth a line in the log, however
-//! often is tried in between. A side that takes and fails by turns would fill the disk with such pairs: what begins
-//! within [`PAUSE`] of the last line that said so is said once that is over, if it lasts, and otherwise only counted.
+//! Trouble begins with a failed attempt and ends with the next one that works. Each gets one line in the log, however many
+//! attempts there are in between. A side that works and fails by turns would fill the disk with such pairs of lines. So trouble
+//! that begins within [`PAUSE`] of the last such line is logged only if it still lasts after that pause, and otherwise counted.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -16,7 +16,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde::Serialize;
 
-/// Least time between two lines which say that trouble has begun.
+/// Least time between two log lines that report the beginning of trouble.
 pub const PAUSE: Duration = Duration::from_secs(10);
 
 /// Why an attempt failed.
@@ -27,32 +27,32 @@ pub enum Cause {
     Unreachable,
     /// The connection broke, or its other end was silent, before there was an answer.
     Broken,
-    /// The other side wants it later.
+    /// The other side asks to try again later.
     TryLater,
-    /// The other side says of each that it will never take it.
+    /// The other side says of each entry that it will never accept it.
     Refused,
-    /// The bound that the configuration sets is reached.
+    /// The limit in the configuration is reached.
     Bound,
-    /// The disk has no room, or the user's share of it is used up.
+    /// The disk has no room, or the user's quota is used up.
     DiskFull,
     /// Nobody reads the pipe.
     NoReader,
-    /// What the machine's clock says cannot be so.
+    /// The machine's clock cannot be right.
     Clock,
-    /// Whatever else the system says.
+    /// Any other error of the system.
     Failed,
 }
 
 impl Cause {
-    /// Those of a Scribe server.
+    /// The possible causes for a Scribe server.
     pub const OF_UPSTREAM: &'static [Cause] =
         &[Cause::Unreachable, Cause::Broken, Cause::TryLater, Cause::Refused];
-    /// Those of a file or a named pipe.
+    /// The possible causes for a file or a named pipe.
     pub const OF_FILE: &'static [Cause] = &[Cause::DiskFull, Cause::NoReader, Cause::Failed];
-    /// Those of a folder in which there is only so much room.
+    /// The possible causes for a folder with a limit on its size.
     pub const OF_FOLDER: &'static [Cause] = &[Cause::Bound, Cause::DiskFull, Cause::Failed];
 
-    /// What a failed write to a disk means.
+    /// The cause of a failed write to a disk.
     pub fn of_write(error: &io::Error) -> Cause {
         match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Cause::DiskFull,
@@ -76,40 +76,40 @@ impl Cause {
     }
 }
 
-/// A line is due: trouble has begun.
+/// A log line is due: trouble has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// How often it has begun and ended unsaid since the last line.
+    /// How often trouble has begun and ended without a log line since the last line.
     pub held_back: u64,
 }
 
-/// A line is due: the trouble that was said is over.
+/// A log line is due: the trouble that was logged is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
-    /// How long it lasted.
+    /// How long the trouble lasted.
     pub lasted: Duration,
     /// Attempts that failed.
     pub failures: u64,
 }
 
-/// Trouble at this moment, as `/healthz` tells it.
+/// Current trouble, as `/healthz` reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trouble {
-    /// What delivers.
+    /// The part of the daemon that delivers.
     pub name: String,
-    /// Where to: an upstream, a file.
+    /// Where it delivers to: an upstream, a file.
     pub to: String,
     /// Why the last attempt failed.
     pub cause: Cause,
-    /// In words.
+    /// The error message of that attempt.
     pub reason: String,
-    /// How long it lasts.
+    /// How long the trouble has lasted.
     pub seconds: u64,
-    /// Attempts that failed since it began.
+    /// Attempts that failed since the trouble began.
     pub failures: u64,
 }
 
-/// How it stands with one other side.
+/// The state of one other side.
 #[derive(Debug)]
 pub struct Standing {
     name: String,
@@ -120,7 +120,7 @@ pub struct Standing {
 
 #[derive(Debug)]
 struct State {
-    /// Or the start, as long as there was none.
+    /// Before the first success, the time of the start.
     last_success: Instant,
     failures: Vec<u64>,
     current: Option<Current>,
@@ -138,7 +138,7 @@ struct Current {
 }
 
 impl Standing {
-    /// Nothing was tried yet. `name` says what delivers, `to` where; `causes` are those for which it can fail.
+    /// No attempt yet. `name` says what delivers, and `to` where to; `causes` are those for which an attempt can fail.
     pub fn new(name: impl Into<String>, to: impl Into<String>, causes: &'static [Cause]) -> Self {
         let state = State {
             last_success: Instant::now(),
@@ -150,7 +150,7 @@ impl Standing {
         Standing { name: name.into(), to: to.into(), causes, state: Mutex::new(state) }
     }
 
-    /// What delivers.
+    /// The part of the daemon that delivers.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -160,7 +160,7 @@ impl Standing {
         &self.to
     }
 
-    /// An attempt failed. Answers whether that is to be logged.
+    /// Notes that an attempt failed. Returns something if a log line is due.
     pub fn failed(&self, cause: Cause, reason: impl fmt::Display) -> Option<Begun> {
         self.failed_at(Instant::now(), cause, &reason)
     }
@@ -182,7 +182,7 @@ impl Standing {
         Some(Begun { held_back: std::mem::take(&mut state.held_back) })
     }
 
-    /// An attempt worked. Answers whether that is to be logged.
+    /// Notes that an attempt worked. Returns something if a log line is due.
     pub fn succeeded(&self) -> Option<Over> {
         self.succeeded_at(Instant::now())
     }
@@ -198,7 +198,7 @@ impl Standing {
         Some(Over { lasted: now.duration_since(over.since), failures: over.failures })
     }
 
-    /// The trouble that lasts.
+    /// The current trouble, if any.
     pub fn trouble(&self) -> Option<Trouble> {
         let state = self.lock();
         let current = state.current.as_ref()?;
@@ -212,7 +212,7 @@ impl Standing {
         })
     }
 
-    /// How often it failed for each cause.
+    /// How many attempts failed for each cause.
     fn failures(&self) -> Vec<(Cause, u64)> {
         self.causes.iter().copied().zip(self.lock().failures.iter().copied()).collect()
     }
@@ -232,12 +232,12 @@ impl Current {
     }
 }
 
-/// Labels of one series.
+/// The labels of one time series.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Encodes how it stands with several others, each with its labels, as `PREFIX_failures` by cause, `PREFIX_trouble` (1
-/// for the cause for which the last attempt failed), `PREFIX_trouble_seconds` and `PREFIX_since_success_seconds`. Their
-/// help calls an attempt one `to` do something, such as "to deliver".
+/// Encodes the state of several other sides, each with its labels, as `PREFIX_failures` by cause, `PREFIX_trouble` (1 for the
+/// cause for which the last attempt failed), `PREFIX_trouble_seconds` and `PREFIX_since_success_seconds`. `to` completes the
+/// help texts: they speak of an attempt "to deliver", for example.
 ///
 /// # Errors
 /// When the encoder fails.

@@ -1,9 +1,9 @@
-//! What a daemon writes to stderr, its log above all. A thread of its own writes it: who reads it may stand still, and then that
-//! thread waits, and nobody who has something to do. What there is no room for meanwhile is lost, counted, and told of
-//! once the log goes on.
+//! What a daemon writes to stderr, above all its log. A thread of its own writes it: if the reader of stderr stalls, only that
+//! thread waits, and no thread that has work to do. Lines for which there is no room meanwhile are lost and counted, and the log
+//! says how many once it goes on.
 //!
-//! Not `tracing-appender`: what it lost it would not tell in the log, lines that could not be written it does not count, and
-//! when it ends it prints that its queue is full, to a standard output which may be the same pipe that nobody reads.
+//! Not `tracing-appender`: it would not report lost lines in the log, it does not count lines that could not be written, and when
+//! it ends it prints that its queue is full to stdout, which may be the same pipe that nobody reads.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use crate::journal;
 
-/// Bytes that may wait: thousands of lines, or a longer one alone.
+/// Bytes that may wait: thousands of lines, or a single longer one.
 const ROOM: usize = 1 << 20;
-/// So long the end of a process, or of a thread that panicked, waits for its last lines to be written.
+/// How long a process that ends, or a thread that panics, waits for its last lines to be written.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// What waits for the thread; nothing does before [`start`].
+/// The lines that wait for the thread; none before [`start`].
 static QUEUE: OnceLock<&'static Queue> = OnceLock::new();
 
-/// From now on what is [written](fn@write) waits for a thread. Where the system gives none, who writes still waits
-/// himself. What a thread takes from who starts it, such as capabilities, this one has for good.
+/// Starts the thread that writes the lines of [`write`](fn@write) from now on. If the system gives no thread, each caller keeps
+/// writing by itself, and may wait. The thread keeps for good what it inherits from its caller, such as capabilities.
 pub(crate) fn start() {
     if QUEUE.get().is_some() {
         return;
@@ -39,16 +39,16 @@ pub(crate) fn start() {
     }
 }
 
-/// Writes lines, or has them written.
+/// Writes lines, or queues them for the thread.
 pub(crate) fn write(lines: Vec<u8>) {
     match QUEUE.get() {
         Some(queue) => queue.push(lines),
-        // Nobody may read it any more, and there is no other place to tell that.
+        // stderr may be closed, and there is no other place to report that.
         None => drop(io::stderr().write_all(&lines)),
     }
 }
 
-/// Writes an error, whatever the log is filtered by.
+/// Writes an error, regardless of the log filter.
 pub(crate) fn write_error(error: &str) {
     let priority = if journal::reads_stderr() { journal::ERROR } else { "" };
     write(format!("{priority}{error}\n").into_bytes());
@@ -61,12 +61,12 @@ pub(crate) fn flush() {
     }
 }
 
-/// Lines of this process that were not written, and will not be.
+/// Lines of this process that were lost.
 pub fn lost_lines() -> u64 {
     QUEUE.get().map_or(0, |queue| queue.state().lost)
 }
 
-/// An end of [`write`](fn@write) for who logs.
+/// [`write`](fn@write) as an [`io::Write`], for the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines;
 
@@ -92,11 +92,11 @@ struct State {
     waiting: VecDeque<Vec<u8>>,
     /// Bytes that are not written yet: those that wait, and those that are being written.
     bytes: usize,
-    /// There was no room, and half of it is not free yet. One gap is easier to read around than many.
+    /// There was no room, and half of it is not free again yet. One gap in the log is easier to read than many.
     is_clogged: bool,
     /// Lines that were lost.
     lost: u64,
-    /// Those of them that the log does not tell of yet.
+    /// Lost lines that the log has not reported yet.
     untold: u64,
 }
 
@@ -114,7 +114,7 @@ impl Queue {
 
     fn push(&self, line: Vec<u8>) {
         let mut state = self.state();
-        // Only behind others, of which the next one clears the way: what no other follows on would keep it closed for good.
+        // Only if other lines wait: writing them clears the queue again. With none waiting, it would stay clogged for good.
         state.is_clogged |= !state.waiting.is_empty() && state.bytes + line.len() > ROOM;
         if state.is_clogged {
             state.lose_one();
@@ -126,7 +126,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Writes what comes, for ever; `tell` says in the log how many lines were lost.
+    /// Writes the lines as they come, for ever; `tell` logs how many lines were lost.
     fn write_to(&self, mut out: impl Write, tell: impl Fn(u64)) {
         loop {
             let line = self.next();
@@ -134,7 +134,7 @@ impl Queue {
             if let Some(lost) = self.gap_after(line.len(), is_written) {
                 tell(lost);
             }
-            // Only now: who waits for the last lines waits for that one too.
+            // Only now: a caller that waits for the last lines has to wait for the line of `tell` too.
             self.state().bytes -= line.len();
             self.changed.notify_all();
         }
@@ -150,7 +150,7 @@ impl Queue {
         }
     }
 
-    /// How many lines are to be told of as lost after the one of so many bytes. Once one was written the log goes on.
+    /// How many lost lines to report after a line of `bytes`, if that line was written and the queue is not clogged any more.
     fn gap_after(&self, bytes: usize, is_written: bool) -> Option<u64> {
         let mut state = self.state();
         state.is_clogged &= state.bytes - bytes > ROOM / 2;
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the test decides how each line ends: a line says that it is being written, and waits for that.
+    /// A reader with which the test decides the outcome of each line: it announces the line, and waits for the outcome.
     struct Reader {
         begun: Sender<String>,
         ends: Receiver<io::Result<()>>,
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// A queue whose lines somebody reads as the test wants it.
+    /// A queue whose lines are read when the test wants it.
     struct Log {
         queue: &'static Queue,
         begun: Receiver<String>,
@@ -209,7 +209,7 @@ mod tests {
             Log { queue, begun, ends }
         }
 
-        /// Waits for the next line to be written, which ends like this.
+        /// Waits for the next line, and gives its write this outcome.
         fn read(&self, end: io::Result<()>) -> String {
             let line = self.begun.recv().unwrap();
             self.ends.send(end).unwrap();

@@ -1,4 +1,4 @@
-//! Threads, which the system may refuse: where a control group, a unit or a user has as many as it may.
+//! Starting threads. The system may refuse: a control group, a unit or a user may have reached its limit.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -6,14 +6,14 @@ use std::thread::{Builder, JoinHandle};
 
 use tokio::runtime::Runtime;
 
-/// Threads that a server has from its start for work that may take long. One of them waits for the thread that it cannot do
-/// without; what asks for more of them than the system gives waits for these.
+/// Threads that a server starts in advance for blocking work. One of them waits for the end of a thread that the server cannot do
+/// without. If the system later gives no more threads, all further blocking work waits for these.
 const SPARE: usize = 4;
 
 /// Starts a thread.
 ///
 /// # Errors
-/// When the system gives none: it says which, and what to raise.
+/// When the system refuses: the error says which thread, and which limit to raise.
 pub fn start<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -23,7 +23,7 @@ pub fn start<T: Send + 'static>(
     })
 }
 
-/// Says what to raise where the system gives no thread, nor a process.
+/// Adds which limits to raise to the error of a thread or process that could not be started.
 pub fn too_many(error: &io::Error) -> io::Error {
     let told = format!(
         "raise what limits threads (TasksMax= of the unit, pids.max of the control group, ulimit -u, memory): {error}"
@@ -31,8 +31,8 @@ pub fn too_many(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), told)
 }
 
-/// Whether a server on so many threads may start. Its runtime would not tell: it panics over a thread that it is not given, and
-/// then waits for the others without end.
+/// Checks that the system would give a runtime this many threads, and the spare ones. Tokio reports no error: it panics if it
+/// does not get a thread, and then waits for the other threads for ever.
 pub(crate) fn check(of_runtime: usize) -> io::Result<()> {
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock();
@@ -44,15 +44,15 @@ pub(crate) fn check(of_runtime: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the runtime start its spare threads, all at once. A runtime whose only threads for long work wait for something without
-/// end would take more of it, and neither begin nor refuse it.
+/// Has the runtime start its spare threads, all at once. Without them, and with no more threads from the system, a runtime whose
+/// blocking threads all wait for ever would accept more blocking work, and neither start nor refuse it.
 pub(crate) fn start_spare(runtime: &Runtime) {
     let gate = Arc::new(Mutex::new(()));
     let _closed = gate.lock();
     (0..SPARE).for_each(|_| drop(runtime.spawn_blocking(passing(&gate))));
 }
 
-/// Work that ends once a gate is open.
+/// Work that ends once the gate is unlocked.
 fn passing(gate: &Arc<Mutex<()>>) -> impl FnOnce() + Send + 'static {
     let gate = gate.clone();
     move || drop(gate.lock())

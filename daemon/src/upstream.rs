@@ -1,13 +1,13 @@
-//! Upstreams, as a configuration names them, and their addresses.
+//! How a configuration names upstreams, and their addresses.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// How an upstream is written, for whoever wrote it otherwise.
+/// How an upstream is written, for error messages.
 pub const HOST_AND_PORT: &str = "HOST:PORT, such as 10.0.0.5:9410 or [fd00::5]:9410";
 
-/// Whether `text` is the name or address of a host, and a port: what an upstream is, but not a URL. An address of version 6
-/// stands in brackets, for its last part looks like a port.
+/// Whether `text` is a host (name or address) and a port, as an upstream has to be; a URL is not. An IPv6 address must be in
+/// brackets, since its last part looks like a port.
 pub fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
@@ -16,12 +16,12 @@ pub fn is_host_and_port(text: &str) -> bool {
     (is_name || in_brackets(host).is_some_and(is_address)) && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// The addresses of an upstream, as the system finds them, which may take long.
+/// The addresses of an upstream, from the system's resolver, which may take long.
 ///
 /// # Errors
-/// What the system says of a name that it does not know.
+/// The resolver's error, such as for an unknown name.
 pub fn addresses(upstream: &str) -> io::Result<Vec<SocketAddr>> {
-    // The system knows an address with the name of an interface (`fe80::1%eth0`), but not in brackets.
+    // The resolver accepts an address with the name of an interface (`fe80::1%eth0`), but not in brackets.
     let bracketed =
         upstream.rsplit_once(':').and_then(|(host, port)| in_brackets(host).zip(port.parse().ok()));
     Ok(match bracketed {
@@ -48,7 +48,7 @@ mod tests {
         {
             assert!(!is_host_and_port(bad), "{bad}");
         }
-        // Perhaps the port 9410 of ::1, and perhaps the address ::1:9410 without its port.
+        // Ambiguous: the port 9410 of ::1, or the address ::1:9410 without a port.
         for bad in ["::1:9410", "fd00::5", "[::1:9410", "[::1]9410", "[]:9410", "[a]:9410"] {
             assert!(!is_host_and_port(bad), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! A server whom the system gives no threads, or no more of them.
+//! A server to which the system gives no threads, or no further ones.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails, and says why")]
 
@@ -11,7 +11,7 @@ use blkin_daemon::start::run_server;
 use rustix::process::{Resource, Rlimit, Uid, getuid, setrlimit};
 use rustix::thread::set_thread_res_uid;
 
-/// Tells a process that it is the server, and what becomes of it.
+/// Tells a process that it is the server, and how many threads it is given.
 const IS_GIVEN: &str = "BLKIN_TEST_SERVER_IS_GIVEN";
 
 #[test]
@@ -42,7 +42,7 @@ fn server(is_given: &str) -> Option<Output> {
     Some(told)
 }
 
-/// Shows nothing by itself: it is the process that the other tests start.
+/// Tests nothing by itself: it is the process that the other tests start.
 #[test]
 fn the_server() {
     let Ok(is_given) = std::env::var(IS_GIVEN) else { return };
@@ -53,7 +53,7 @@ fn the_server() {
         _ => {}
     }
     let served = run_server(async move {
-        // As a daemon does for the thread that it cannot do without.
+        // As a daemon does to wait for the thread that it cannot do without.
         tokio::task::spawn_blocking(thread::park);
         give(uid, 0);
         let works: Vec<_> = (0..64).map(|_| tokio::task::spawn_blocking(|| 1)).collect();
@@ -69,7 +69,7 @@ fn the_server() {
     }
 }
 
-/// This thread, and those that it starts, are from here on a user's whom nobody else is; limits do not bind root.
+/// Gives this thread, and those that it starts, a user of their own: root is exempt from the limits.
 fn become_somebody_else() -> u32 {
     let uid = 1_000_000 + std::process::id();
     let user = Uid::from_raw(uid);
@@ -77,7 +77,7 @@ fn become_somebody_else() -> u32 {
     uid
 }
 
-/// The user may have so many threads beside those that he has.
+/// Lets the user have this many more threads than it has now.
 fn give(uid: u32, more: u64) {
     let tasks = read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("status"));
     let is_his = |status: String| status.lines().any(|line| line.starts_with(&format!("Uid:\t{uid}\t")));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-/// Pauses that double up to a limit; each is drawn from the upper half of its range, so that many daemons which lost
+/// Pauses that double up to a limit. Each is drawn from the upper half of its range, so that many daemons which lost
 /// the same upstream do not come back at the same time.
 #[derive(Debug)]
 pub struct Backoff {
@@ -26,7 +26,7 @@ impl Backoff {
         pause
     }
 
-    /// It worked: starts at the beginning.
+    /// Starts again at the shortest pause, after an attempt worked.
     pub fn reset(&mut self) {
         self.current = self.min;
     }

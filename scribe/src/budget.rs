@@ -1,9 +1,9 @@
-//! Memory that messages under way may hold together. It is taken in steps as their bytes come, never for what was only
-//! announced, and small messages need none of it.
+//! The memory that messages being read may hold together. A message takes it in steps as its bytes arrive, never for its
+//! announced length, and small messages need none.
 //!
-//! Messages that are half there cannot wait for each other for ever: who finds no room in the common part may enter a lane,
-//! one at a time, for which as much is kept apart as the largest message needs. So one can always become whole. While
-//! others wait, who holds memory and sends too slowly is dropped.
+//! Incomplete messages must not wait for each other for ever. A message that finds no room in the common part may enter the lane:
+//! one at a time, with as much memory kept apart as the largest message needs. So one message can always be completed. While
+//! others wait, a sender that holds memory and sends too slowly is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
 
 const UNIT_BYTES: usize = 1024;
-/// So much of each message needs no leave.
+/// The first bytes of each message, which do not count.
 const FREE_BYTES: usize = 64 * 1024;
-/// While others wait, so much must come of a message that holds memory within [`PACE_TIME`].
+/// While others wait, this many bytes of a message that holds memory must arrive within [`PACE_TIME`].
 const PACE_BYTES: usize = 256 * 1024;
 const PACE_TIME: Duration = Duration::from_secs(1);
 
@@ -36,16 +36,16 @@ struct Pool {
 /// Why a message is read no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// It came too slowly.
+    /// It arrived too slowly.
     #[error("a frame arrived at less than {} KiB a second while others waited for memory", PACE_BYTES / 1024)]
     Slow,
-    /// It came too slowly, or found no memory, when the budget was closed.
+    /// It arrived too slowly, or found no memory, when the budget was closed.
     #[error("the server is stopping")]
     Stopping,
 }
 
 impl Budget {
-    /// A budget of so many bytes, of which one message needs at most `largest`.
+    /// A budget of `bytes`, of which one message needs at most `largest`.
     pub fn new(bytes: usize, largest: usize) -> Self {
         let common_units = bytes.saturating_sub(largest) / UNIT_BYTES;
         Budget(Arc::new(Pool {
@@ -58,7 +58,7 @@ impl Budget {
         }))
     }
 
-    /// What a message holds before its first byte.
+    /// The share of a message before its first byte.
     pub fn share(&self) -> Share {
         Share {
             pool: self.0.clone(),
@@ -70,24 +70,24 @@ impl Budget {
         }
     }
 
-    /// Messages that wait for memory at this moment.
+    /// Messages that are waiting for memory.
     pub fn waiting(&self) -> u64 {
         *self.0.waiting.borrow()
     }
 
-    /// Messages dropped because they came too slowly while others waited.
+    /// Messages dropped because they arrived too slowly while others waited.
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// From now on nobody waits for memory, nor is anybody who sends too slowly waited for.
+    /// From now on, no message waits for memory, and messages that arrive too slowly are not waited for.
     pub fn close(&self) {
         self.0.closed.cancel();
         self.0.lane.close();
     }
 }
 
-/// What one message holds; it returns when this is dropped.
+/// The memory that one message holds; dropping it returns the memory.
 pub struct Share {
     pool: Arc<Pool>,
     granted: usize,
@@ -99,7 +99,8 @@ pub struct Share {
 }
 
 impl Share {
-    /// Waits until the message may hold `bytes` in all; says how many it may hold, which is more, so that it asks rarely.
+    /// Waits until the message may hold `bytes` in all. Returns how many it may hold, which is usually more, so that it asks
+    /// rarely.
     ///
     /// # Errors
     /// When the wait was ended.
@@ -118,10 +119,10 @@ impl Share {
         Ok(self.granted)
     }
 
-    /// Waits for what comes next of the message.
+    /// Waits for the next bytes of the message.
     ///
     /// # Errors
-    /// When that takes too long while others wait for memory, and this message holds some, or when the budget is closed.
+    /// When they take too long while others wait for memory and this message holds some, or once the budget is closed.
     pub async fn hurry<T>(&self, coming: impl Future<Output = T>) -> Result<T, Denied> {
         tokio::select! {
             biased;
@@ -143,7 +144,7 @@ impl Share {
             return Ok(());
         }
         let _waiting = Waiting::among(&self.pool.waiting);
-        // Who asks for more than there is would only gather what others could use.
+        // Waiting for more than there is would only hoard what others could use.
         let can_come = units as usize <= self.pool.common_units;
         tokio::select! {
             Ok(permit) = common.acquire_many_owned(units), if can_come => self.hold(permit),
@@ -175,7 +176,7 @@ impl Share {
     }
 }
 
-/// One who waits.
+/// Counts a waiting message as long as it lives.
 struct Waiting(watch::Sender<u64>);
 
 impl Waiting {
@@ -201,7 +202,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// A message that holds so much.
+    /// A message that holds `bytes`.
     async fn held(budget: &Budget, bytes: usize) -> Share {
         let mut share = budget.share();
         share.grow(bytes).await.unwrap();

@@ -1,5 +1,5 @@
-//! One upstream: a connection that is made when it is needed, and made anew after any failure. Calls may be sent before
-//! those ahead of them are answered; answers come in the order of the calls.
+//! One upstream: a connection that is made when it is needed, and made again after any failure. Calls may be sent before earlier
+//! ones are answered; answers arrive in the order of the calls.
 
 mod arrival;
 mod dial;
@@ -24,24 +24,24 @@ use silence::Silence;
 const MAX_REPLY_BYTES: usize = 64 << 10;
 /// What is read of replies at a time.
 const READ_BYTES: usize = 4 << 10;
-/// Longest wait for the system before the caller hears that the client still lives.
+/// Longest wait in one system call before the caller's [`Alive`] is called again.
 const SLICE: Duration = blkin_daemon::health::BEAT_EVERY;
 
 /// Called at least every [`BEAT_EVERY`](blkin_daemon::health::BEAT_EVERY) while the upstream is waited for; its error ends
 /// the wait.
 pub type Alive<'a> = &'a mut dyn FnMut() -> io::Result<()>;
 
-/// What an upstream said to a `Log` call.
+/// The answer of an upstream to a `Log` call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// It has the entries.
+    /// The upstream has the entries.
     Ok,
-    /// It has none of them: the same call again, later.
+    /// The upstream has none of the entries: the same call has to be sent again later.
     TryLater,
-    /// It cannot read the call, and never will. What it says of that, on one line of a log.
+    /// The upstream cannot read the call, and never will. With its message, on one line for the log.
     Refused(String),
-    /// It failed over the call, and may have a part of it. Perhaps for its own reasons, such as a database that is away: then
-    /// that ends; or because of what is in the call, of which it would fail again. What it says, on one line of a log.
+    /// The upstream failed over the call, and may have a part of it. Either for its own reasons, such as a database that is down,
+    /// and that passes; or because of the content of the call, and it would fail again. With its message, on one line for the log.
     Failed(String),
 }
 
@@ -49,7 +49,7 @@ pub enum Reply {
 #[derive(Debug)]
 pub struct Client {
     dial: Dial,
-    /// Of the next connection.
+    /// The packet size of the next connection.
     packets: Packets,
     told_of_small_packets: bool,
     connection: Option<Connection>,
@@ -62,68 +62,69 @@ struct Connection {
     stream: TcpStream,
     /// The calls that are not answered, the oldest first.
     unanswered: VecDeque<Unanswered>,
-    /// What was read of answers and not looked at.
+    /// Bytes of answers that were read and not decoded yet.
     incoming: FrameReader,
-    /// Bytes that were written.
+    /// Bytes written on this connection.
     written: u64,
-    /// Since the oldest of the calls became the oldest.
+    /// The silence of the upstream, since the oldest unanswered call became the oldest.
     silence: Silence,
 }
 
 #[derive(Debug)]
 struct Unanswered {
     sequence: i32,
-    /// Bytes that were written up to its end.
+    /// Bytes written on the connection up to the end of this call.
     end: u64,
 }
 
 impl Client {
-    /// Not connected yet. Each step of a call (connecting, any progress of what is written, a whole answer) may take `timeout`.
+    /// A client that is not connected yet. Each step of a call (connecting, any progress of a write, a complete answer) may take
+    /// `timeout`.
     pub fn new(upstream: &str, timeout: Duration) -> Self {
         let (dial, packets) = (Dial::new(upstream, timeout), Packets::Large);
         Client { dial, packets, told_of_small_packets: false, connection: None, sequence: 0, was_sent: false }
     }
 
-    /// Never calls who listens there: the caller itself, to whom the name of its upstream may lead one day.
+    /// Never connects to `own`, where the caller itself listens: the name of its upstream may one day lead there.
     pub fn never_calling(self, own: SocketAddr) -> Self {
         Client { dial: Dial { own: Some(own), ..self.dial }, ..self }
     }
 
-    /// Has the next call make a new connection; of use while nothing is unanswered.
+    /// Closes the connection, so that the next call makes a new one. Call it only while no call waits for its answer.
     pub fn disconnect(&mut self) {
         self.connection = None;
     }
 
-    /// Whether the last call got as far as being sent, so that the upstream may have it whatever became of the answer.
+    /// Whether any of the last call was sent, so that the upstream may have it whatever became of the answer.
     pub fn was_sent(&self) -> bool {
         self.was_sent
     }
 
-    /// Calls that were sent and not answered. After an error there are none: nobody will hear of them.
+    /// The number of calls that were sent and not answered. After an error there are none: their answers will never arrive.
     pub fn unanswered(&self) -> usize {
         self.connection.as_ref().map_or(0, |connection| connection.unanswered.len())
     }
 
-    /// Calls once and waits for the answer; nothing else may be unanswered. `request` writes the framed `Log` call of a
+    /// Makes one call and waits for the answer; no other call may be unanswered. `request` writes the framed `Log` call for a
     /// sequence number.
     ///
     /// # Errors
-    /// When the upstream cannot be reached, breaks off, is silent for too long or answers something else. It may have
-    /// taken the entries all the same.
+    /// When the upstream cannot be reached, closes the connection, is silent for too long or answers something else. It may
+    /// have the entries all the same.
     pub fn log(&mut self, request: impl FnOnce(i32) -> Vec<u8>, alive: Alive<'_>) -> io::Result<Reply> {
         self.send(request, alive)?;
         self.reply(alive)
     }
 
-    /// Sends a call behind those that are not answered. `request` writes the framed `Log` call of a sequence number.
+    /// Sends a call behind those that are not answered. `request` writes the framed `Log` call for a sequence number.
     ///
     /// # Errors
-    /// As [`log`](Client::log); every call that was not answered is then in the dark.
+    /// As [`log`](Client::log); the outcome of every call that was not answered is then unknown.
     pub fn send(&mut self, request: impl FnOnce(i32) -> Vec<u8>, alive: Alive<'_>) -> io::Result<()> {
         self.was_sent = false;
         let mut connection = match self.connection.take() {
             Some(connection) => {
-                // Many calls may be sent one behind the other, each of which takes its time.
+                // Many calls may be sent one after another, and each may take its time.
                 alive()?;
                 connection
             }
@@ -168,7 +169,7 @@ impl Client {
     /// # Errors
     /// As [`log`](Client::log).
     pub fn next_reply(&mut self) -> io::Result<Option<Reply>> {
-        // Whatever a failed call leaves under way on a connection belongs to nobody any more.
+        // An error drops the connection: answers that are still to come on it belong to no call any more.
         let Some(mut connection) = self.connection.take() else { return Ok(None) };
         let reply = connection.next_reply()?;
         if reply.is_some() && self.packets == Packets::Small {
@@ -178,11 +179,11 @@ impl Client {
         Ok(reply)
     }
 
-    /// Waits until there may be an answer, `bell` is rung, or until `due`, if there is such a time. A connection that the
-    /// upstream closes while nothing waits for an answer is made anew by the next call.
+    /// Waits until there may be an answer, `bell` is rung, or until `due`, if that is given. If the upstream closes the connection
+    /// while no call waits for an answer, the next call makes a new one.
     ///
     /// # Errors
-    /// When the upstream breaks off, or is silent for too long.
+    /// When the upstream closes the connection while calls wait, or is silent for too long.
     pub fn wait(&mut self, bell: Option<&Doorbell>, due: Option<Instant>) -> io::Result<()> {
         let Some(mut connection) = self.connection.take() else {
             return bell.map_or(Ok(()), |bell| bell.wait(due));
@@ -199,13 +200,14 @@ impl Client {
     }
 
     fn connect(&mut self, alive: Alive<'_>) -> io::Result<Connection> {
-        // Who cannot be reached at all is not out of reach of large packets only.
+        // An upstream that cannot be reached at all has another problem than large packets.
         let connected = self.dial.connect(self.packets, alive);
         let connected = connected.map(|stream| Connection::new(stream, self.dial.timeout));
         connected.inspect_err(|_| self.packets = Packets::Large)
     }
 
-    /// A connection is of no use any more. If what was sent on it does not arrive, the next one has packets of another size.
+    /// Notes that a connection broke. If the upstream has not acknowledged what was sent, the next connection uses packets of the
+    /// other size.
     fn broke(&mut self, connection: &Connection, error: io::Error) -> io::Error {
         if error.kind() != ErrorKind::TimedOut || !is_unheard(&connection.stream) {
             return error;
@@ -237,19 +239,19 @@ impl Connection {
         }
     }
 
-    /// Waits until there may be an answer, or one of the others ends the wait.
+    /// Waits until there may be an answer, `bell` is rung, or until `due`.
     fn wait(&mut self, bell: Option<&Doorbell>, due: Option<Instant>) -> io::Result<()> {
         let awaited = self.unanswered.front().map(|oldest| oldest.end);
         let look_at = awaited.map(|_| self.silence.look_at());
         let due = [due, look_at].into_iter().flatten().min();
         let came = self.has_more(bell, due)? && self.read()?;
         let Some(end) = awaited.filter(|_| !came) else { return Ok(()) };
-        // What arrives of the calls behind it says nothing: a peer that stands still has a kernel that takes some.
+        // Only bytes of the oldest call count as progress: the kernel of a stalled peer still accepts some of the later calls.
         let of_oldest = || arrived(&self.stream, self.written).min(end);
         if self.silence.is_too_long(of_oldest) { Err(self.too_slow()) } else { Ok(()) }
     }
 
-    /// Waits until the upstream says something; false when the bell or the time ended the wait.
+    /// Waits until the upstream sends something; false if the bell or the time ended the wait.
     fn has_more(&self, bell: Option<&Doorbell>, due: Option<Instant>) -> io::Result<bool> {
         let stream = Some(self.stream.as_fd());
         match bell {
@@ -258,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// Why an answer that was waited for so long is waited for no longer.
+    /// The error after waiting too long for an answer.
     fn too_slow(&self) -> io::Error {
         let reason = if self.incoming.pending_bytes() == 0 {
             "it was silent for"
@@ -268,7 +270,7 @@ impl Connection {
         io::Error::new(ErrorKind::TimedOut, format!("{reason} {:?}", self.silence.timeout()))
     }
 
-    /// Reads what is there; false when that is nothing.
+    /// Reads what has arrived; false if that is nothing.
     fn read(&mut self) -> io::Result<bool> {
         let mut bytes = [0; READ_BYTES];
         match self.stream.read(&mut bytes) {
@@ -308,12 +310,11 @@ fn is_patience(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// A stream whose short waits are repeated until there was no progress for `timeout`. Each of them ends with a part written, or
-/// with nothing.
+/// A stream whose short writes are repeated until there was no progress for `timeout`. Each write may write a part, or nothing.
 struct Patient<'a, S> {
     stream: S,
     timeout: Duration,
-    /// What the peer has of what was written before, counted from anywhere.
+    /// How many bytes the peer has received, from any starting point.
     arrived: fn(&S) -> u64,
     alive: Alive<'a>,
 }
@@ -327,7 +328,7 @@ impl<S: Write> Write for Patient<'_, S> {
                 Ok(part) if part < bytes.len() => Some(part),
                 done => return done,
             };
-            // Of whatever kind: what is only interrupted, `write_all` would try again.
+            // Whatever its kind, the error becomes `Other`: `write_all` would retry an `Interrupted` one.
             (self.alive)().map_err(io::Error::other)?;
             if let Some(part) = written {
                 return Ok(part);

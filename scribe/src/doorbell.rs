@@ -1,4 +1,4 @@
-//! How other threads end the wait of a thread that waits for its upstream as well.
+//! How other threads wake a thread that also waits for its upstream.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,15 +9,15 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-/// Rung by any thread, heard by the one that waits. It stays rung until it was heard, so that nothing is missed between a
-/// look and the wait. Clones are the same bell.
+/// Any thread may ring the bell, and the waiting thread hears it. The bell stays rung until it is heard, so that nothing is missed
+/// between a check and the wait. Clones are the same bell.
 #[derive(Debug, Clone)]
 pub struct Doorbell(Arc<Bell>);
 
 #[derive(Debug)]
 struct Bell {
     event: OwnedFd,
-    /// It was rung and not heard yet: ringing again costs no system call.
+    /// Whether it was rung and not heard yet: ringing again then costs no system call.
     rung: AtomicBool,
 }
 
@@ -31,16 +31,16 @@ impl Doorbell {
         Ok(Doorbell(Arc::new(Bell { event, rung: AtomicBool::new(false) })))
     }
 
-    /// Ends the wait of whoever listens, or else the next one.
+    /// Wakes the thread that waits, or else ends the next wait at once.
     pub fn ring(&self) {
-        // Release: what was done before is seen by whoever hears it.
+        // Release: the thread that hears the bell sees what was done before it rang.
         if !self.0.rung.swap(true, Ordering::AcqRel) {
-            // A counter that is full, the only failure, is one that wakes.
+            // The only failure is a full counter, which also wakes the thread.
             let _full = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Waits until it is rung, or until `due`.
+    /// Waits until the bell is rung, or until `due`.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
@@ -48,7 +48,7 @@ impl Doorbell {
         self.wait_beside(None, due).map(drop)
     }
 
-    /// Waits until it is rung, until `other` can be read, or until `due`; says whether `other` can.
+    /// Waits until the bell is rung, until `other` can be read, or until `due`; returns whether `other` can be read.
     pub(crate) fn wait_beside(
         &self,
         other: Option<BorrowedFd<'_>>,
@@ -64,15 +64,15 @@ impl Doorbell {
 
     fn hear(&self) {
         let mut count = [0; 8];
-        // Nothing to read: somebody else heard it.
+        // If there is nothing to read, another thread has heard the bell.
         let _silent = rustix::io::read(&self.0.event, &mut count);
-        // After the reading: whoever rings from here on writes again. Acquire: what was done before a ring that found it
-        // rung is seen by the look that follows.
+        // Only after the read: a ring from here on writes again. Acquire: the check that follows sees what was done before a ring
+        // that found the bell already rung.
         self.0.rung.swap(false, Ordering::AcqRel);
     }
 }
 
-/// Waits until one of these can be read (or has failed), or until `due`, and says which can.
+/// Waits until one of these can be read (or has failed), or until `due`; returns which can.
 pub(crate) fn wait_readable<const N: usize>(
     of: [Option<BorrowedFd<'_>>; N],
     due: Option<Instant>,

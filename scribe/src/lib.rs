@@ -1,10 +1,11 @@
-//! Scribe over TCP, as every daemon of BlkKin speaks it. What the bytes mean is `blkin_thrift`'s; here are the sockets.
+//! Scribe over TCP, for all BlkKin daemons. `blkin_thrift` encodes and decodes the bytes; this crate handles the sockets.
 //!
-//! - [`server`]: framed calls, pipelined and answered in order, within limits of connections, sizes, memory and time.
+//! - [`server`]: framed calls, pipelined and answered in order, with limits on connections, sizes, memory and time.
+//! - `budget`: the memory that messages being read may hold together.
 //! - [`client`]: one upstream, called with blocking sockets; it never waits without a limit.
-//! - [`pipeline`]: a bounded window of calls under way to it, and what becomes of each.
-//! - [`trial`]: which entry it is that an upstream does not take.
-//! - [`doorbell`]: how other threads end the wait for it.
+//! - [`pipeline`]: a bounded window of calls under way to one upstream, and the outcome of each.
+//! - [`trial`]: finds the entry that an upstream does not accept.
+//! - [`doorbell`]: how other threads wake a thread that waits for its upstream.
 //! - [`backoff`]: pauses between two attempts.
 
 pub mod backoff;

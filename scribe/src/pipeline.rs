@@ -1,5 +1,5 @@
-//! Calls under way to one upstream: sent without waiting for the answers to those before, up to a window, and settled in
-//! the order in which they were handed over.
+//! Calls under way to one upstream: sent without waiting for the answers to earlier calls, up to a window, and settled in the
+//! order in which they were pushed.
 //!
 //! ```text
 //!  push ──▶ Waiting ──sent──▶ Sent ──OK──────────▶ Done ──pop, once all before it are──▶
@@ -8,11 +8,11 @@
 //!            Dark ◀──the connection broke
 //! ```
 //!
-//! - Calls go out in their order, and each is sent again until it is done: whoever pushed it may forget it only then.
-//! - After `TRY_LATER` or an exception nothing is sent before every call under way has its answer. Calls behind one that is
-//!   told `TRY_LATER` may be done before it: with a window of one call, and only then, everything arrives in order.
-//! - Only a call whose connection broke before its answer may arrive twice. No call is `Sent` without the connection on which
-//!   it was: it would take the answer to another for its own.
+//! - Calls go out in their order, and each is sent again until it is done; the caller may forget it only then.
+//! - After `TRY_LATER` or an exception, nothing is sent before every call under way has its answer. Calls behind one that was
+//!   answered with `TRY_LATER` may be done before it: only with a window of one call does everything arrive in order.
+//! - Only a call whose connection broke before its answer may arrive twice. No call stays `Sent` once its connection is gone:
+//!   it would take the answer to another call for its own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,34 +23,34 @@ use blkin_daemon::Cause;
 use crate::client::{Alive, Client, Reply};
 use crate::doorbell::Doorbell;
 
-/// How much may be under way. A single call always may.
+/// How much may be under way. A single call of any size always may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Most calls; 1: each waits for the answer to the one before.
+    /// Most calls; with 1, each call waits for the answer to the one before.
     pub calls: usize,
-    /// Most bytes of calls.
+    /// Most bytes of all calls.
     pub bytes: usize,
 }
 
 /// Why calls have to be sent again, after a pause.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The upstream wants them later.
+    /// The upstream asks to send them later.
     #[error("it answered TRY_LATER")]
     TryLater,
-    /// It failed, for its own reasons or because of what was called.
+    /// The upstream failed, for its own reasons or because of the content of the call.
     #[error("it failed: {0}")]
     Failed(String),
-    /// No connection could be made, or nothing more is to be sent: of calls that were under way nothing is known.
+    /// No connection could be made, or the wait was ended; the outcome of calls that were under way is not known.
     #[error("it cannot be reached: {0}")]
     Unreachable(io::Error),
-    /// The connection broke: what became of the calls under way is not known.
+    /// The connection broke: the outcome of the calls under way is not known.
     #[error("the connection broke: {0}")]
     Broken(io::Error),
 }
 
 impl Trouble {
-    /// What it is called in logs and metrics.
+    /// The cause in logs and metrics.
     pub fn cause(&self) -> Cause {
         match self {
             Trouble::TryLater | Trouble::Failed(_) => Cause::TryLater,
@@ -60,16 +60,16 @@ impl Trouble {
     }
 }
 
-/// What became of a call that is done.
+/// The outcome of a call that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The upstream has it.
+    /// The upstream has the entries.
     Taken,
-    /// The upstream cannot read it, or fails over it: something in it perhaps it will never take.
+    /// The upstream cannot read the call, or fails over it: it may never accept some of the entries.
     Refused,
 }
 
-/// Calls under way, each with what its owner knows it by.
+/// Calls under way, each with the batch by which its owner knows it.
 #[derive(Debug)]
 pub struct Pipeline<B> {
     client: Client,
@@ -88,7 +88,7 @@ struct Call<B> {
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Waiting,
-    /// As waiting, but it may have arrived.
+    /// As `Waiting`, but the call may have arrived.
     Dark,
     Sent,
     Done(Verdict),
@@ -105,52 +105,52 @@ impl State {
 }
 
 impl<B> Pipeline<B> {
-    /// Nothing under way.
+    /// A pipeline with nothing under way.
     pub fn new(client: Client, window: Window) -> Self {
         Pipeline { client, window, calls: VecDeque::new(), bytes: 0 }
     }
 
-    /// Whether another call may be handed over.
+    /// Whether another call may be pushed.
     pub fn has_room(&self) -> bool {
         self.calls.is_empty() || (self.calls.len() < self.window.calls && self.bytes < self.window.bytes)
     }
 
-    /// Whether everything that was handed over was popped.
+    /// Whether everything that was pushed was popped.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// The calls that may have arrived though there is no answer, and are sent again with the next turn.
+    /// The calls that may have arrived although there is no answer. The next turn sends them again.
     pub fn in_the_dark(&self) -> impl Iterator<Item = &B> {
         self.calls.iter().filter(|call| call.state == State::Dark).map(|call| &call.batch)
     }
 
-    /// Has the next call make a new connection; of use while nothing is unanswered.
+    /// Closes the connection, so that the next call makes a new one. Call it only while no call waits for its answer.
     pub fn disconnect(&mut self) {
         self.client.disconnect();
     }
 
-    /// Calls outside of the window and waits for the answer: of use while nothing is unanswered, as after an exception was
-    /// popped.
+    /// Makes a call outside of the window and waits for the answer. Call it only while no call waits for its answer, as after an
+    /// exception was popped.
     ///
     /// # Errors
-    /// When there is no answer; after [`Trouble::Broken`] the upstream may have it all the same.
+    /// When there is no answer; after [`Trouble::Broken`] the upstream may have the entries all the same.
     pub fn call(&mut self, request: impl FnOnce(i32) -> Vec<u8>, alive: Alive<'_>) -> Result<Reply, Trouble> {
         let replied = self.client.log(request, alive);
         replied.map_err(|error| self.trouble(error))
     }
 
-    /// Why the client failed to send, or to hear of what it had sent.
+    /// Why the client failed to send, or to get an answer to what it had sent.
     fn trouble(&self, error: io::Error) -> Trouble {
         if self.client.was_sent() { Trouble::Broken(error) } else { Trouble::Unreachable(error) }
     }
 
-    /// Hands a call over, of about so many bytes.
+    /// Adds a call of about `bytes`.
     pub fn push(&mut self, batch: B, bytes: usize) {
         self.add(batch, bytes, State::Waiting);
     }
 
-    /// Hands over what needs no call, and is only to be settled in its turn.
+    /// Adds a batch that needs no call, and only has to be popped in its turn.
     pub fn push_done(&mut self, batch: B) {
         self.add(batch, 0, State::Done(Verdict::Taken));
     }
@@ -160,7 +160,7 @@ impl<B> Pipeline<B> {
         self.calls.push_back(Call { batch, bytes, state });
     }
 
-    /// The oldest call and what became of it, once that is known.
+    /// Removes and returns the oldest call with its outcome, once that is known.
     pub fn pop(&mut self) -> Option<(B, Verdict)> {
         let call = self.calls.pop_front_if(|call| matches!(call.state, State::Done(_)))?;
         self.bytes -= call.bytes;
@@ -170,13 +170,13 @@ impl<B> Pipeline<B> {
         }
     }
 
-    /// Leaves out what is to be sent and nobody wants any more.
+    /// Removes the calls that are still to be sent and are no longer wanted.
     pub fn retain_waiting(&mut self, mut is_wanted: impl FnMut(&B) -> bool) {
         self.calls.retain(|call| !call.state.is_to_be_sent() || is_wanted(&call.batch));
         self.bytes = self.calls.iter().map(|call| call.bytes).sum();
     }
 
-    /// Takes back what is to be sent, in its order.
+    /// Takes back the calls that are still to be sent, in their order.
     pub fn take_waiting(&mut self) -> Vec<B> {
         let (waiting, kept): (VecDeque<_>, _) =
             std::mem::take(&mut self.calls).into_iter().partition(|call| call.state.is_to_be_sent());
@@ -185,18 +185,18 @@ impl<B> Pipeline<B> {
         waiting.into_iter().map(|call| call.batch).collect()
     }
 
-    /// Forgets everything, also what is done and waits for its turn. Of use while nothing is unanswered, as after
+    /// Forgets everything, even calls that are done and not popped. Call it only while no call waits for its answer, as after
     /// [`Trouble::Broken`].
     pub fn clear(&mut self) {
         self.calls.clear();
         self.bytes = 0;
     }
 
-    /// Sends what waits (`encode` writes the framed call of a sequence number) and takes the answers that come meanwhile; if
-    /// nothing can be popped then, waits for an answer, for `bell` or until `due`, if there is such a time.
+    /// Sends the waiting calls (`encode` writes the framed call for a sequence number) and reads the answers that arrive
+    /// meanwhile. If nothing can be popped then, waits for an answer, for `bell`, or until `due` if that is given.
     ///
     /// # Errors
-    /// When calls have to be sent again. Others may be there to be popped.
+    /// When calls have to be sent again. Other calls may be ready to be popped.
     pub fn turn(
         &mut self,
         encode: impl Fn(&B, i32) -> Vec<u8>,
@@ -232,8 +232,8 @@ impl<B> Pipeline<B> {
         self.calls.front().is_some_and(|call| matches!(call.state, State::Done(_)))
     }
 
-    /// Sends what waits, up to the first answer that can be popped: over a slow link a whole window takes long, and what was
-    /// answered is not to be sent again should that break.
+    /// Sends the waiting calls until an answer can be popped. Over a slow link a whole window takes long; if the connection broke
+    /// meanwhile, calls that were already answered would be sent again.
     fn send(&mut self, encode: impl Fn(&B, i32) -> Vec<u8>, alive: Alive<'_>) -> Result<(), Trouble> {
         while self.next_to_send().is_some() {
             if self.client.unanswered() > 0 {
@@ -272,7 +272,7 @@ impl<B> Pipeline<B> {
         if is_later { Err(Trouble::TryLater) } else { Ok(()) }
     }
 
-    /// The oldest call that was sent has its answer; says whether that is `TRY_LATER`.
+    /// Notes the answer to the oldest call that was sent; returns whether it is `TRY_LATER`.
     fn answered(&mut self, reply: Reply) -> bool {
         let state = match reply {
             Reply::Ok => State::Done(Verdict::Taken),

@@ -1,7 +1,7 @@
 //! The Scribe server: framed TBinary, requests of one connection pipelined and answered in order.
 //!
-//! What a call means is its [`Service`]'s. A call that cannot be read gets an exception; a frame that cannot even be cut
-//! ends its connection.
+//! A [`Service`] handles the calls. A call that cannot be read is answered with an exception; input that cannot even be cut into
+//! frames ends its connection.
 
 mod door;
 
@@ -21,29 +21,29 @@ use tokio::task::JoinSet;
 use crate::{Budget, Denied, Share};
 use door::{Door, Seat};
 
-/// Answers of one connection that may wait for their outcome; then its requests are read no further.
+/// Answers of one connection that may wait for their outcome; beyond that, the server reads no further requests of it.
 pub const MAX_PIPELINED: usize = 64;
-/// Frames above this size are looked at on a thread of their own.
+/// Larger frames are handled on a blocking thread.
 const LARGE_FRAME_BYTES: usize = 256 * 1024;
 
-/// A peer that is silent is asked this often whether it still is there;
+/// After this much silence of a peer, the kernel sends a keepalive probe.
 const ASK_EVERY: Duration = Duration::from_secs(30);
-/// one that does not answer, again after so long,
+/// Pause between two keepalive probes of a peer that does not answer them.
 const ASK_AGAIN_EVERY: Duration = Duration::from_secs(10);
-/// and after so many such questions it is not.
+/// A peer that has not answered this many keepalive probes is gone.
 const ASK_TIMES: u32 = 3;
-/// As is one whose kernel acknowledges no answer for as long.
+/// A peer whose kernel has not acknowledged an answer for this long is gone too.
 const GONE_AFTER_MS: u32 = 60_000;
 
-/// What is done with calls.
+/// Handles calls.
 pub trait Service: Send + Sync + 'static {
     /// What a `Log` call waits for.
     type Pending: Send + 'static;
 
-    /// Looks at one frame, without its header.
+    /// Handles one frame, without its header.
     ///
     /// # Errors
-    /// When the connection has no meaning any more and is to be closed.
+    /// When the rest of the connection cannot be understood, so that it has to be closed.
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, blkin_thrift::Error>;
 
     /// Waits for the outcome of a `Log` call.
@@ -53,22 +53,22 @@ pub trait Service: Send + Sync + 'static {
 /// An answer that is ready, or will be.
 #[derive(Debug)]
 pub enum Answer<P> {
-    /// These bytes, framed; none for a call that wants no answer.
+    /// These bytes, framed; empty for a call that wants no answer.
     Ready(Vec<u8>),
-    /// An exception: the call cannot be read. The log says who sent it.
+    /// An exception: the call cannot be read. The log names the peer that sent it.
     Unreadable {
-        /// It, framed.
+        /// The exception, framed.
         reply: Vec<u8>,
         /// Why the call cannot be read.
         reason: String,
     },
     /// The result code of a `Log` call.
     Later {
-        /// The call's number.
+        /// The call's sequence number.
         seq: i32,
-        /// Whether the client waits for it.
+        /// Whether the client waits for the answer.
         wants_reply: bool,
-        /// What it waits for.
+        /// What the answer waits for.
         pending: P,
     },
 }
@@ -80,15 +80,15 @@ pub struct Options {
     pub max_frame_bytes: usize,
     /// Most connections at a time.
     pub max_connections: usize,
-    /// A connection that says nothing for this long is closed.
+    /// A connection that is silent for this long is closed.
     pub idle_time: Duration,
-    /// A frame that has begun must be whole after this time, and an answer taken.
+    /// A frame must be complete within this time after its first byte, and an answer must be read within this time.
     pub frame_time: Duration,
     /// Memory for frames being read; closed when serving ends.
     pub budget: Budget,
 }
 
-/// Serves until `stop`, then lets the connections finish the requests that they have read whole.
+/// Serves until `stop`, then lets the connections finish the requests that were read completely.
 pub async fn serve<S: Service>(
     listener: TcpListener,
     service: Arc<S>,
@@ -124,9 +124,9 @@ pub async fn serve<S: Service>(
     heartbeat.beating(ending).await.0.finish();
 }
 
-/// Has the kernel ask a silent peer whether it is still there. Where many nodes lose their power at once, and come back, those
-/// that they were would take the places of those that they are for as long as clients may be idle. Nobody is asked while an
-/// answer is on its way, which the kernel would send again for a quarter of an hour: that has its own end.
+/// Has the kernel probe whether a silent peer is still there. If many nodes lose power at once and come back, their old
+/// connections would otherwise keep places from the new ones for as long as clients may be idle. No probes are sent while an
+/// answer is not acknowledged, which the kernel would retransmit for a quarter of an hour: TCP_USER_TIMEOUT limits that.
 fn ask_whether_peer_lives(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_user_timeout(stream, GONE_AFTER_MS)?;
     sockopt::set_tcp_keepidle(stream, ASK_EVERY)?;
@@ -143,7 +143,7 @@ async fn connection<S: Service>(
     stop: &CancellationToken,
     told: &Told,
 ) {
-    // Answers are small and waited for; failing to say so costs only time.
+    // Answers are small and the client waits for them; a failure costs only time.
     let _slower = stream.set_nodelay(true);
     let _later = ask_whether_peer_lives(&stream);
     let (reader, writer) = stream.into_split();
@@ -163,12 +163,12 @@ async fn connection<S: Service>(
     }
 }
 
-/// What is said of connections, of all of them together: whoever opens one after the other must not fill the disk with it.
+/// Limits the log lines about all connections together, so that a client that opens one after another cannot fill the disk.
 #[derive(Debug, Default)]
 struct Told {
-    /// Of what cannot be read,
+    /// For calls and frames that cannot be read.
     unreadable: Mutex<Notices>,
-    /// and of all else that connections are closed for.
+    /// For every other reason to close a connection.
     closings: Mutex<Notices>,
 }
 
@@ -190,7 +190,7 @@ impl Told {
         }
     }
 
-    /// Tells how many there were since of which nothing was said.
+    /// Logs how many events were held back.
     fn rest(&self, now: Instant) {
         if let Some(held_back) = lock(&self.unreadable).rest(now) {
             tracing::warn!(held_back, "more Scribe calls cannot be read");
@@ -242,7 +242,7 @@ async fn read_calls<S: Service>(
         }
         let mut share = options.budget.share();
         let reading = read_frame(&mut reader, (header, got), options.max_frame_bytes, &mut share, seat);
-        // The clock runs from the first byte on, also while the frame waits for memory.
+        // The time runs from the first byte on, even while the frame waits for memory.
         let frame = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             frame = tokio::time::timeout(options.frame_time, reading) => frame.map_err(|_| Closing::Slow)??,
@@ -262,8 +262,8 @@ async fn read_calls<S: Service>(
     }
 }
 
-/// Reads a frame without its header, of which `got` bytes are there; memory grows with what came, not with what was
-/// announced.
+/// Reads a frame without its header; `got` bytes of the header are already there. Memory grows with the bytes that arrive, not
+/// with the announced length.
 async fn read_frame(
     reader: &mut (impl AsyncRead + Unpin),
     (mut header, got): ([u8; frame::HEADER_BYTES], usize),
@@ -302,14 +302,14 @@ async fn write_answers<S: Service>(
             }
             Answer::Later { seq, wants_reply, pending } => {
                 let code = service.settled(pending).await;
-                // Whoever waits for no answer would take it for kept; by the end of the connection its sender may know.
+                // A client that wants no answer would assume that the entries were kept; closing the connection can tell it.
                 if !wants_reply && code != ResultCode::Ok {
                     return;
                 }
                 if wants_reply { encode_log_reply(seq, code) } else { Vec::new() }
             }
         };
-        // A client that no longer listens, or reads no answers; dropping the queue ends its reader too.
+        // The client has gone, or does not read answers; dropping the queue ends the reading side too.
         let writing = seat.answer(writer.write_all(&bytes));
         if !matches!(tokio::time::timeout(patience, writing).await, Ok(Ok(()))) {
             return;

@@ -1,41 +1,42 @@
-//! Entries that are called one by one, because calls of several failed: which of them is it that the upstream does not take?
+//! Sends entries one by one after calls with several entries failed, to find the entry that the upstream does not accept.
 //!
-//! An upstream says so by an exception, or it breaks off: it dies of an entry, or never answers. That alone says nothing,
-//! for one that is down breaks off as well, through a proxy that takes every connection. Nor does an exception that tells
-//! of an internal error, which stands here for a connection that broke. So when the connection breaks on the first entry,
-//! the suspect, the next one called is another, a witness. If that is answered, the upstream is well but for the suspect;
-//! after [`TIMES`] in a row the suspect is given up, so that what is behind it gets through.
+//! An upstream may refuse an entry by an exception, or break the connection: it crashes over the entry, or never answers. A
+//! broken connection alone proves nothing: an upstream that is down behind a proxy that accepts every connection looks the same.
+//! An exception for an internal error proves nothing either, and is treated like a broken connection. So when the connection
+//! breaks on the first entry, the suspect, the next entry sent is another one, a witness. If the witness is answered, the
+//! upstream works apart from the suspect. After [`TIMES`] such rounds in a row the suspect is given up, so that the entries
+//! behind it get through.
 //!
-//! - An entry is given up only if the connection broke on it every time it was called, [`TIMES`] in a row, and another entry
-//!   was answered right after each of them.
-//! - The suspect is called again by turns on a new connection, as its witness was, and on that of its witness: an upstream, or
-//!   what is between, that ends each connection behind the first answer takes everything, and so does one that leads each other
-//!   connection to a server that is down.
-//! - A witness on which the connection breaks, too, stands for an upstream that is down: what was counted is forgotten. The
-//!   next witness is another one, farther behind, for several such entries may lie together.
-//! - Attempts that reach nobody, and answers that want the entry later, say nothing.
+//! - An entry is given up only if the connection broke on it every time it was sent, [`TIMES`] times in a row, and another entry
+//!   was answered right after each time.
+//! - The suspect is sent by turns on a new connection, as its witness was, and on the connection of its witness. An upstream, or
+//!   a proxy in between, that closes each connection after the first answer thus still gets everything; so does one that leads
+//!   every second connection to a server that is down.
+//! - If the connection breaks on the witness too, the upstream counts as down, and the count starts again from 0. The next
+//!   witness is an entry farther behind, since several bad entries may lie together.
+//! - Attempts that reach nobody, and `TRY_LATER`, prove nothing.
 
 use std::collections::VecDeque;
 
-/// So often in a row the connection breaks on an entry before it is given up. An upstream that breaks half of all calls, whatever
-/// they carry, costs less than one in a thousand of the entries that are tried.
+/// How many times in a row the connection breaks on an entry before the entry is given up. With an upstream that breaks half of
+/// all calls, whatever they carry, fewer than one in a thousand of the tried entries are lost.
 pub const TIMES: u32 = 6;
-/// Witnesses that take turns at first; when the connection broke on each of them there are twice as many,
+/// Witnesses that take turns at first. When the connection has broken on each of them, their number doubles.
 const WITNESSES: usize = 8;
-/// up to so many.
+/// The most witnesses that take turns.
 const MOST_WITNESSES: usize = 256;
 
-/// The entries, none of which was answered, in their order.
+/// The entries that have no answer yet, in their order.
 #[derive(Debug)]
 pub struct Trial<E> {
     entries: VecDeque<E>,
-    /// How often in a row the connection broke on the first, and not on a witness.
+    /// How many times in a row the connection broke on the first entry, and not on the witness after it.
     times: u32,
-    /// The connection broke on the first when it was called last.
+    /// Whether the connection broke on the first entry when that was last sent.
     wants_witness: bool,
-    /// Whose turn of the witnesses it is,
+    /// Which witness is next.
     turn: usize,
-    /// and how many take turns.
+    /// How many witnesses take turns.
     witnesses: usize,
 }
 
@@ -46,12 +47,12 @@ impl<E> Default for Trial<E> {
 }
 
 impl<E> Trial<E> {
-    /// Whether there is none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Another one, behind the others.
+    /// Adds an entry behind the others.
     pub fn push(&mut self, entry: E) {
         if self.entries.is_empty() {
             (self.turn, self.witnesses) = (0, WITNESSES);
@@ -59,17 +60,17 @@ impl<E> Trial<E> {
         self.entries.push_back(entry);
     }
 
-    /// Whether more entries are to be had, if there are any.
+    /// Whether more entries are wanted as witnesses, if there are any.
     pub fn wants_more(&self) -> bool {
         self.wants_witness && self.entries.len() <= self.witnesses
     }
 
-    /// Whether the one to be called is to have a new connection: the suspect, each other time behind a witness that was answered.
+    /// Whether the next entry needs a new connection: the suspect does, every second time after a witness was answered.
     pub fn wants_connection(&self) -> bool {
         self.times % 2 == 1 && !self.wants_witness
     }
 
-    /// The one to be called. If there is no witness, that is the first again.
+    /// The entry to send next. If there is no witness, that is the first entry again.
     pub fn next(&self) -> Option<&E> {
         self.entries.get(self.index())
     }
@@ -79,7 +80,7 @@ impl<E> Trial<E> {
         if self.wants_witness && witnesses > 0 { 1 + self.turn % witnesses } else { 0 }
     }
 
-    /// The one that was called has its answer: gives it, and the one that is given up, if that is so now.
+    /// Notes that the entry that was sent has its answer. Returns that entry, and the entry that is given up now, if any.
     pub fn answered(&mut self) -> (Option<E>, Option<E>) {
         let index = self.index();
         let answered = self.entries.remove(index);
@@ -96,7 +97,7 @@ impl<E> Trial<E> {
         (answered, self.entries.pop_front())
     }
 
-    /// The connection broke on the one that was called.
+    /// Notes that the connection broke on the entry that was sent.
     pub fn broke(&mut self) {
         if self.index() == 0 {
             self.wants_witness = true;
@@ -116,7 +117,7 @@ impl<E> Trial<E> {
         }
     }
 
-    /// Leaves out those that nobody wants any more.
+    /// Removes the entries that are no longer wanted.
     pub fn retain(&mut self, mut is_wanted: impl FnMut(&E) -> bool) {
         let is_first_wanted = self.entries.front().is_none_or(&mut is_wanted);
         self.entries.retain(is_wanted);
@@ -137,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// Tries entries, of which `source` has more, with an upstream that breaks as `breaks` says of each call. Gives what was
-    /// answered and what was given up.
+    /// Tries the entries of `source` with an upstream that breaks a call if `breaks` says so. Returns the entries that were
+    /// answered and those that were given up.
     fn run(entries: u32, calls: usize, mut breaks: impl FnMut(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
         let (mut source, mut trial) = (0..entries, Trial::default());
         let (mut all, mut given_up) = (Vec::new(), Vec::new());
@@ -210,7 +211,7 @@ mod tests {
     #[test]
     fn an_entry_behind_which_there_is_nothing_is_kept() {
         assert_eq!(run(1, 1000, |_| true), (vec![], vec![]));
-        // All others were answered before it was called the last time.
+        // All others were answered before it was sent for the last time.
         assert_eq!(run(TIMES, 1000, |entry| entry == 0), (Vec::from_iter(1..TIMES), vec![]));
     }
 
@@ -235,7 +236,7 @@ mod tests {
         assert!(!trial.wants_more());
     }
 
-    /// Twenty entries, of which the first is given up once the connection breaks on it, and not on the next, another time.
+    /// Twenty entries. The first one is given up after one more broken connection, if its witness is answered.
     fn suspected() -> Trial<u32> {
         let mut trial = Trial::default();
         (0..20).for_each(|entry| trial.push(entry));
@@ -288,8 +289,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever breaks when: each entry is answered or given up once, if any is answered in the end, and one is given
-        /// up only after it broke so often in a row and others did not.
+        /// Whichever calls break: each entry is answered or given up exactly once, if calls are answered in the end; and an entry
+        /// is given up only after the connection broke on it [`TIMES`] times in a row, and not on its witnesses.
         #[test]
         fn every_entry_is_decided_once(breaks in proptest::collection::vec(any::<bool>(), 0..200)) {
             let mut breaks = breaks.into_iter();

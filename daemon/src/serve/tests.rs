@@ -18,7 +18,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(3600);
 const LARGE: usize = 300_000;
 
-/// Requests that wait to be answered: how many are here, how many were at most, and how many may be answered.
+/// Requests that wait for their answers: how many wait now, how many waited at most, and permits to answer them.
 #[derive(Clone)]
 struct Held {
     here: Arc<watch::Sender<(usize, usize)>>,
@@ -41,7 +41,7 @@ impl Held {
     }
 }
 
-/// One of them.
+/// A request that waits for its answer.
 struct Here(Held);
 
 impl Here {
@@ -57,7 +57,7 @@ impl Drop for Here {
     }
 }
 
-/// An answer that is sent for as long as somebody takes it.
+/// An endless answer, sent for as long as the client reads it.
 struct Endless(#[expect(dead_code)] Here);
 
 impl HttpBody for Endless {
@@ -106,12 +106,12 @@ impl Serving {
         Serving { address, patience, held, ended: tokio::spawn(server.serve(stop.clone())), stop }
     }
 
-    /// A connection of HTTP/2 that knows what the server allows.
+    /// An HTTP/2 connection that has received the server's settings.
     async fn http2(&self) -> SendRequest<Body> {
         self.http2_on_socket().await.0
     }
 
-    /// Such a one, and its socket.
+    /// An HTTP/2 connection that has received the server's settings, and its socket.
     async fn http2_on_socket(&self) -> (SendRequest<Body>, std::net::TcpStream) {
         let socket = TcpStream::connect(self.address).await.unwrap().into_std().unwrap();
         let stream = TcpStream::from_std(socket.try_clone().unwrap()).unwrap();
@@ -165,7 +165,7 @@ async fn all_connections_share_room_for_requests_beside_the_first_of_each() {
     let serving = Serving::start(PATIENCE).await;
     let (mut first, mut second) = (serving.http2().await, serving.http2().await);
     let ask = |client: &mut SendRequest<Body>| tokio::spawn(get_of(client, "/held"));
-    // One each, and a hundred that they share.
+    // One request for each connection, and a hundred that they share.
     let mut asked: Vec<_> = (0..STREAMS).map(|_| ask(&mut first)).collect();
     serving.held.are(STREAMS as usize).await;
     asked.extend([ask(&mut second), ask(&mut second)]);
@@ -199,7 +199,7 @@ async fn what_is_under_way_at_the_end_is_answered() {
     let asked = tokio::spawn(get_of(&mut client, "/held"));
     serving.held.are(1).await;
     serving.stop.cancel();
-    // Who comes now is refused.
+    // Wait until new connections are refused.
     while TcpStream::connect(serving.address).await.is_ok() {}
     serving.held.answers.add_permits(1);
     assert_eq!(said(asked.await.unwrap().unwrap()).await.1, "answered");
@@ -219,7 +219,7 @@ async fn an_answer_that_is_not_taken_is_given_up_and_its_connection_goes_on() {
     assert_eq!(serving.patience.stalled(), 1);
 }
 
-/// A connection whose peer allows so many bytes of each answer.
+/// An HTTP/2 connection with a window of `bytes` for each answer.
 async fn with_window(serving: &Serving, bytes: usize) -> SendRequest<Body> {
     let stream = TcpStream::connect(serving.address).await.unwrap();
     let mut client = Builder::new(TokioExecutor::new());
@@ -248,12 +248,12 @@ async fn the_last_of_an_answer_has_to_be_taken_like_all_of_it() {
     }
 }
 
-/// Asks for a path by HTTP/2, allows so many bytes of the answer, and closes that direction.
+/// Requests a path by HTTP/2 with a window of `window` bytes for the answer, and closes the sending direction.
 async fn ask_and_say_no_more(serving: &Serving, path: &str, window: u32) -> TcpStream {
     let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
         [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream][..], payload].concat()
     };
-    // Names of RFC 7541, appendix A: GET, http, and a path as it is.
+    // Headers by their index in RFC 7541, appendix A: GET, http, and a literal path.
     let head = [&[0x82, 0x86, 0x44, path.len() as u8], path.as_bytes()].concat();
     let initial_window = [&[0, 4][..], &window.to_be_bytes()].concat();
     let all = [
@@ -268,7 +268,7 @@ async fn ask_and_say_no_more(serving: &Serving, path: &str, window: u32) -> TcpS
     stream
 }
 
-/// What comes until the end: the kinds of frames, and what they carry.
+/// All frames until the end of the stream: their kinds and their payloads.
 async fn frames(mut stream: TcpStream) -> Vec<(u8, Vec<u8>)> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
@@ -288,7 +288,7 @@ async fn who_closes_one_direction_behind_a_request_gets_the_answer_all_the_same(
         let stream = ask_and_say_no_more(&serving, path, LARGE as u32).await;
         if path.starts_with("/held") {
             serving.held.are(1).await;
-            // Whoever is answered later is heard later, too.
+            // An answer to a later connection shows that the server has read the first one.
             serving.http2().await;
             serving.held.answers.add_permits(1);
         }
@@ -297,7 +297,7 @@ async fn who_closes_one_direction_behind_a_request_gets_the_answer_all_the_same(
         let data = frames.iter().filter(|(kind, _)| *kind == 0).map(|(_, payload)| payload.len());
         assert_eq!(data.sum::<usize>(), length, "{path}");
     }
-    // What it may not be sent is not waited for.
+    // The server does not wait for a window that can never open.
     let frames = frames(ask_and_say_no_more(&serving, "/large", 1000).await).await;
     assert!(frames.iter().any(|(kind, payload)| (*kind, payload.len()) == (0, 1000)));
 }
@@ -320,7 +320,7 @@ async fn who_asks_nothing_and_reads_nothing_does_not_hold_up_the_end() {
         stream.write_all(begin.as_bytes()).await.unwrap();
         silent.push(stream);
     }
-    // It answers the settings of who has begun.
+    // The server has answered the settings of the first peer.
     silent[0].read_u8().await.unwrap();
     serving.stop.cancel();
     serving.ended.await.unwrap();
@@ -331,7 +331,7 @@ async fn who_has_gone_without_having_taken_an_answer_is_not_waited_for() {
     let serving = Serving::start(PATIENCE).await;
     let (mut client, socket) = serving.http2_on_socket().await;
     let _untaken = get_of(&mut client, "/endless").await.unwrap();
-    // Nothing of it is refused: no more is sent.
+    // The peer refuses nothing, since nothing more is sent.
     socket.shutdown(Shutdown::Write).unwrap();
     serving.held.are(0).await;
 }
@@ -368,7 +368,7 @@ async fn a_body_may_be_longer_than_what_may_be_sent_before_it_is_read() {
     assert_eq!(said(client.send_request(request).await.unwrap()).await.1, length.to_string());
 }
 
-// Time passes only while nobody can go on.
+// Time passes only while no task can make progress.
 #[tokio::test(start_paused = true)]
 async fn who_begins_and_says_no_more_is_given_up() {
     let serving = Serving::start(Duration::from_secs(5)).await;

@@ -1,30 +1,30 @@
-//! Whether what was sent arrives, as far as the kernel knows: what it waits to have acknowledged, and sends again.
+//! Whether sent data arrives, as far as the kernel knows: from the bytes that are not acknowledged, and from retransmissions.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
-/// Where the kernel tells of the connections of IPv4 and IPv6 (proc_pid_net(5)).
+/// The kernel's tables of IPv4 and IPv6 connections (proc_pid_net(5)).
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-/// In these the timer that sends again. Others wait for a window to open, or for a sign of life.
+/// In these tables, marks the retransmission timer. Other timers are for window probes and keepalives.
 const RETRANSMITS: &str = "01:";
 
-/// Whether bytes were sent more than once, and the peer's kernel has not acknowledged them. False if nobody tells.
+/// Whether bytes were sent more than once, and the peer's kernel has not acknowledged them. False if that is not known.
 pub(super) fn is_unheard(stream: &TcpStream) -> bool {
     sending(stream).is_some_and(|sending| sending.is_again)
 }
 
-/// How many of these `written` bytes the peer's kernel has acknowledged. 0 if nobody tells.
+/// How many of the `written` bytes the peer's kernel has acknowledged. 0 if that is not known.
 pub(super) fn arrived(stream: &TcpStream, written: u64) -> u64 {
     sending(stream).map_or(0, |sending| written.saturating_sub(sending.unacknowledged))
 }
 
-/// What the kernel knows of what it sends.
+/// What the kernel knows about the data that it sends.
 #[derive(Debug, PartialEq, Eq)]
 struct Sending {
-    /// Bytes that were written.
+    /// Bytes that were written and not acknowledged.
     unacknowledged: u64,
-    /// They were sent more than once.
+    /// Whether some of them were sent more than once.
     is_again: bool,
 }
 
@@ -36,20 +36,20 @@ fn sending(stream: &TcpStream) -> Option<Sending> {
     lines.find_map(|line| sending_in(&line, &local, &peer))
 }
 
-/// What a line of such a table says of this connection; none if it is another's.
+/// The content of a line of such a table; none if the line is about another connection.
 fn sending_in(line: &str, local: &str, peer: &str) -> Option<Sending> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     if (fields.next()?, fields.next()?) != (local, peer) {
         return None;
     }
-    // Behind its state.
+    // Skip the connection's state.
     let (queues, timer, times) = (fields.nth(1)?, fields.next()?, fields.next()?);
     let (unacknowledged, _unread) = queues.split_once(':')?;
     let is_again = timer.starts_with(RETRANSMITS) && u32::from_str_radix(times, 16).ok()? > 0;
     Some(Sending { unacknowledged: u64::from_str_radix(unacknowledged, 16).ok()?, is_again })
 }
 
-/// An address as the tables have it: its words in the machine's order.
+/// An address as the tables write it: 32-bit words in the machine's byte order.
 fn written(address: SocketAddr) -> String {
     let words: String = match address.ip() {
         IpAddr::V4(ip) => format!("{:08X}", u32::from_ne_bytes(ip.octets())),

@@ -1,4 +1,4 @@
-//! How an upstream is called: by which address, and with packets of which size.
+//! How to connect to an upstream: at which address, and with which packet size.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -14,32 +14,32 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Alive, SLICE};
 
-/// Of what is written so much may wait in the kernel until it can be sent. What waits there does not show that it gets on: of a
-/// call that takes a slow link longer than the timeout the upstream would seem to be silent, each time anew.
+/// Bytes that may wait unsent in the kernel. Waiting bytes show no progress: if a whole call waited there, and a slow link took
+/// longer than the timeout to send it, the upstream would seem silent on every attempt.
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
-/// A handshake that takes longer is begun anew: by then the kernel has sent its first packet three times, and what follows would
-/// leave an upstream that is back unnoticed for ever longer.
+/// A handshake that takes longer is started again: by then the kernel has sent the first packet three times, and its growing
+/// pauses would leave an upstream that is back unnoticed for longer and longer.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(3);
-/// An address of a name that is not the last has less: where IPv6 leads nowhere, the next one is soon called.
+/// Time for an address that is not the last one of a name, so that the next one is tried soon where IPv6 does not work.
 const NEXT_ADDRESS: Duration = Duration::from_secs(1);
-/// What a small packet carries: with its heads it fits 1280 bytes, the least that each path of IPv6 has to take.
+/// The payload of a small packet: with its headers it fits 1280 bytes, which every IPv6 path must carry.
 const SMALL_PACKET_BYTES: u32 = 1200;
 
 /// Finds the addresses of a name and port.
 type Resolver = fn(&str) -> io::Result<Vec<SocketAddr>>;
 
-/// What the packets to an upstream may have.
+/// The size of the packets to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packets {
-    /// As much as the first link takes.
+    /// As large as the first link allows.
     Large,
-    /// As much as any path takes. Some drop what is larger and do not say so, for what would tell the sender is filtered: then a
-    /// connection is made, and brief calls are answered, but no long one ever is.
+    /// Small enough for any path. Some paths drop larger packets, and filter the ICMP messages that would tell the sender: then
+    /// connections are made and short calls are answered, but long calls never are.
     Small,
 }
 
 impl Packets {
-    /// What is tried after these brought nothing.
+    /// The size to try after this one failed.
     pub(super) fn other(self) -> Self {
         match self {
             Packets::Large => Packets::Small,
@@ -56,7 +56,7 @@ pub(super) struct Dial {
     /// Where the caller itself listens.
     pub(super) own: Option<SocketAddr>,
     pub(super) resolver: Resolver,
-    /// What a resolver that has not answered yet will say.
+    /// The pending result of a resolver that has not answered yet.
     pub(super) asked: Option<Receiver<io::Result<Vec<SocketAddr>>>>,
 }
 
@@ -65,10 +65,10 @@ impl Dial {
         Dial { upstream: upstream.to_owned(), timeout, own: None, resolver: addresses, asked: None }
     }
 
-    /// A connection to the first of its addresses that answers.
+    /// A connection to the first of the upstream's addresses that answers.
     ///
     /// # Errors
-    /// Why each of them did not.
+    /// Why each of the addresses did not answer.
     pub(super) fn connect(&mut self, packets: Packets, alive: Alive<'_>) -> io::Result<TcpStream> {
         let (mut failures, addresses) = (Vec::new(), self.addresses(alive)?);
         for (place, &address) in addresses.iter().enumerate() {
@@ -83,8 +83,8 @@ impl Dial {
         Err(of_all(failures))
     }
 
-    /// Asks for the addresses, unless who was asked before still waits for name servers: with one more at each try there would be
-    /// ever more of them.
+    /// Resolves the name. If an earlier resolver thread still waits for name servers, waits for that one: otherwise every attempt
+    /// would add another thread.
     fn addresses(&mut self, alive: Alive<'_>) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = self.upstream.parse() {
             return Ok(vec![address]);
@@ -111,7 +111,7 @@ impl Dial {
     /// A connection to this address, or why there is none.
     ///
     /// # Errors
-    /// Those of `alive`.
+    /// The errors of `alive`.
     fn connect_to(
         &self,
         address: SocketAddr,
@@ -139,7 +139,7 @@ impl Dial {
         }
     }
 
-    /// A socket that is being connected.
+    /// Starts to connect a socket.
     fn begin(&self, address: SocketAddr, packets: Packets) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -155,7 +155,7 @@ impl Dial {
     }
 }
 
-/// Asks for the addresses of a name on a thread of its own: the system may wait for name servers for a long time, without a word.
+/// Resolves a name on a thread of its own: the system may wait for name servers for a long time.
 fn ask(resolver: Resolver, name: String) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
     let (found, addresses) = channel();
     let resolving = move || {
@@ -165,7 +165,7 @@ fn ask(resolver: Resolver, name: String) -> io::Result<Receiver<io::Result<Vec<S
     Ok(addresses)
 }
 
-/// Why no address answered.
+/// One error for all addresses that did not answer.
 fn of_all(mut failures: Vec<(SocketAddr, io::Error)>) -> io::Error {
     if failures.len() > 1 {
         let each = failures.iter().map(|(address, error)| format!("{address}: {error}"));
@@ -187,7 +187,7 @@ fn wait_connected(socket: &Socket, due: Instant) -> io::Result<bool> {
     socket.take_error()?.map_or(Ok(true), Err)
 }
 
-/// Waits of its calls end after a while, so that something else can be seen to.
+/// A stream whose reads and writes return after [`SLICE`] at the latest, so that the caller can do other things.
 fn patient(socket: Socket) -> io::Result<TcpStream> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(SLICE))?;
@@ -237,7 +237,7 @@ mod tests {
         let dial = Dial::new(&address.to_string(), Duration::from_secs(60));
         let mut alive = || Err(io::Error::new(ErrorKind::Interrupted, "the end"));
         let mut taken = Vec::new();
-        // As many as the queue takes; who comes then has no answer.
+        // Fill the accept queue: further connections get no answer.
         let error = loop {
             match dial.connect_to(address, (Packets::Large, MAX_HANDSHAKE), &mut alive) {
                 Ok(connected) => taken.push(connected.unwrap()),

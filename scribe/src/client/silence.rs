@@ -1,40 +1,40 @@
-//! How long a peer may be silent. What was written takes its time over a slow link, and the kernel tells how it gets on: as long
-//! as it does the peer is not silent, however long that takes.
+//! How long a peer may be silent. Written data may take long over a slow link. As long as the kernel reports that more of it
+//! arrives, the peer does not count as silent.
 
 use std::time::{Duration, Instant};
 
-/// A wait for a peer. What has arrived is looked at half-way for the first time, for that costs more than a peer that answers
-/// is worth.
+/// A wait for a peer. The first look at what has arrived comes after half of the timeout, since it costs too much to make for
+/// every peer that answers promptly.
 #[derive(Debug)]
 pub(super) struct Silence {
     timeout: Duration,
     look_at: Instant,
-    /// Bytes, at the last look.
+    /// Bytes that had arrived at the last look.
     arrived: Option<u64>,
 }
 
 impl Silence {
-    /// Begins now, and ends when nothing has arrived for `timeout`.
+    /// Begins now, and is too long once nothing has arrived for `timeout`.
     pub(super) fn begin(timeout: Duration) -> Self {
         Silence { timeout, look_at: Instant::now() + timeout / 2, arrived: None }
     }
 
-    /// Something was heard.
+    /// Starts again, because the peer sent something.
     pub(super) fn begin_anew(&mut self) {
         *self = Silence::begin(self.timeout);
     }
 
-    /// How long it may last.
+    /// How long the silence may last.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// When to look what has arrived.
+    /// When to look next at what has arrived.
     pub(super) fn look_at(&self) -> Instant {
         self.look_at
     }
 
-    /// Looks, if it is time for that. Says whether it has lasted too long.
+    /// Looks at what has arrived, if it is time for that. Returns whether the silence has lasted too long.
     pub(super) fn is_too_long(&mut self, arrived: impl FnOnce() -> u64) -> bool {
         let now = Instant::now();
         if now < self.look_at {
@@ -55,7 +55,7 @@ impl Silence {
 mod tests {
     use super::*;
 
-    /// After how many timeouts it is too long, if at each look so much has arrived.
+    /// After how many timeouts the silence is too long, if this much has arrived at each look.
     fn lasts(arrived: &[u64]) -> f64 {
         const TIMEOUT: Duration = Duration::from_millis(20);
         let (began, mut arrived) = (Instant::now(), arrived.iter());

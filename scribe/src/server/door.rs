@@ -1,5 +1,5 @@
-//! Who is let in. Once there are as many connections as may be, one that is silent makes room for who comes; while none is, who
-//! comes is turned away, and tries again.
+//! Accepts connections. Once the limit on connections is reached, a silent connection makes room for a new one; while none is
+//! silent, the new one is turned away, and tries again.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Who comes waits so long for somebody to make room: longer than a connection has to be silent for that.
+/// A new connection waits this long for another one to make room: longer than a connection has to be silent for that.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(2);
 
-/// Where connections come in.
+/// Accepts connections, up to a limit.
 pub(super) struct Door {
     listener: TcpListener,
     places: Places,
     max_connections: usize,
-    /// Since when somebody waits who finds no place.
+    /// Since when a client has waited for a place.
     waited_since: Option<tokio::time::Instant>,
     refusals: Notices,
     failures: Notices,
@@ -34,8 +34,8 @@ impl Door {
         Door { listener, places, max_connections, waited_since: None, refusals, failures }
     }
 
-    /// The next connection; none if it was turned away, or could not be had. Nothing is lost if this is not waited for to
-    /// its end.
+    /// The next connection; none if it was turned away, or could not be accepted. Cancel safe: dropping the future loses no
+    /// connection.
     pub(super) async fn next(&mut self) -> Option<(TcpStream, SocketAddr, Seat)> {
         loop {
             if let Some(free) = self.places.take() {
@@ -52,7 +52,7 @@ impl Door {
         }
     }
 
-    /// Has somebody make room, if somebody waits. Says whether that was in vain for too long.
+    /// Has a silent connection make room, if a client waits. Returns whether the client has waited too long.
     fn is_patience_over(&mut self) -> bool {
         if !self.places.make_room_at(&self.listener) {
             self.waited_since = None;
@@ -62,7 +62,7 @@ impl Door {
         since.elapsed() >= WAIT_FOR_ROOM
     }
 
-    /// Closes the next connection at once: its client sees that, and tries again.
+    /// Accepts the next connection and closes it at once: its client notices, and tries again.
     async fn turn_away(&mut self) {
         let Some((_closed, peer)) = self.accept().await else { return };
         if let Some(held_back) = self.refusals.admit(Instant::now()) {
@@ -90,7 +90,7 @@ impl Door {
         }
     }
 
-    /// Tells how many were turned away since of which nothing was said.
+    /// Logs how many refusals were held back.
     pub(super) fn tell_rest(&mut self) {
         if let Some(held_back) = self.refusals.rest(Instant::now()) {
             tracing::warn!(held_back, "refused more Scribe connections");
@@ -98,7 +98,7 @@ impl Door {
     }
 }
 
-/// A peer that waits for something else than its answer, as long as this lasts.
+/// While this lives, the peer of a connection waits for something other than its answer.
 struct Held<'p>(&'p Place);
 
 impl<'p> Held<'p> {
@@ -114,7 +114,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The place of a connection, which calls of its peer are under way on.
+/// The place of a connection on which calls are under way.
 pub(super) struct Seat {
     place: Place,
 }
@@ -124,17 +124,17 @@ impl Seat {
         Seat { place }
     }
 
-    /// Once somebody else has the place.
+    /// Waits until the connection has lost its place.
     pub(super) async fn lost(&self) {
         self.place.lost().cancelled().await;
     }
 
-    /// A call has come whole; until it is answered its peer is not waited for.
+    /// Notes that a call has arrived completely; until it is answered, the server does not wait for the peer.
     pub(super) fn asked(&self) {
         self.place.asked();
     }
 
-    /// Has its peer wait for something else than its answer.
+    /// Waits for something on behalf of the peer, such as memory; meanwhile the peer does not count as silent.
     pub(super) async fn hold<T>(&self, waited_for: impl Future<Output = T>) -> T {
         let _held = Held::new(&self.place);
         let done = waited_for.await;
@@ -142,7 +142,7 @@ impl Seat {
         done
     }
 
-    /// Hands over an answer; while the peer does not take it, the peer is waited for.
+    /// Writes an answer; until the peer reads it, the server waits for the peer.
     pub(super) async fn answer<T>(&self, writing: impl Future<Output = T>) -> T {
         self.place.progress();
         self.place.set_blocked(true);
@@ -153,13 +153,13 @@ impl Seat {
         written
     }
 
-    /// Notes whatever is read.
+    /// A reader that notes all that is read as progress.
     pub(super) fn watch<R>(&self, reader: R) -> Watched<'_, R> {
         Watched { reader, place: &self.place }
     }
 }
 
-/// What a connection is read by.
+/// The reading side of a connection; all that is read counts as progress.
 pub(super) struct Watched<'a, R> {
     reader: R,
     place: &'a Place,
@@ -188,7 +188,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
     use tokio::time::{sleep, timeout};
 
-    /// More than a connection has to be silent for to make room.
+    /// Longer than a connection has to be silent for to make room.
     const SILENCE: Duration = Duration::from_millis(1100);
 
     async fn door(max_connections: usize) -> (Door, SocketAddr) {
@@ -197,7 +197,7 @@ mod tests {
         (Door::new(listener, max_connections), address)
     }
 
-    /// A client that is let in.
+    /// A client whose connection is accepted.
     async fn let_in(door: &mut Door, address: SocketAddr) -> (TcpStream, Seat) {
         let client = TcpStream::connect(address).await.unwrap();
         let (_, _, seat) = door.next().await.expect("it is turned away");
@@ -233,7 +233,7 @@ mod tests {
         assert!(timeout(SILENCE, &mut held).await.is_err());
         let mut waiting = TcpStream::connect(address).await.unwrap();
         let began = tokio::time::Instant::now();
-        // What else the server does meanwhile does not begin the wait anew.
+        // Dropping the future, as the server does for its other work, does not restart the wait.
         while timeout(Duration::from_millis(500), door.next()).await.is_err() {}
         assert!(began.elapsed() >= WAIT_FOR_ROOM && began.elapsed() < WAIT_FOR_ROOM * 2);
         assert_eq!(waiting.read(&mut [0]).await.unwrap(), 0);
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Who was silent before this step makes no room right after it, and does once silent again.
+    /// Checks that a connection that was silent before `step` makes no room right after it, but does once it is silent again.
     async fn check_is_heard(step: impl AsyncFnOnce(&Seat)) {
         let (mut door, address) = door(1).await;
         let (_client, seat) = let_in(&mut door, address).await;
@@ -310,7 +310,7 @@ mod tests {
             seat.answer(sleep(SILENCE)).await;
         })
         .await;
-        // An answer that came late has just begun.
+        // An answer that was late has only just begun to be written.
         check_is_heard(async |seat| {
             seat.asked();
             assert!(timeout(Duration::ZERO, seat.answer(pending::<()>())).await.is_err());

@@ -25,15 +25,15 @@ use crate::spool::checkpoint::{MAX_NAME_BYTES, MAX_UPSTREAMS};
 use crate::spool::{self, WhenFull};
 use crate::upstream;
 
-/// The file that is read when none is named.
+/// The configuration file that is read if none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/relay.toml";
 
-/// How the names of variables begin.
+/// The prefix of all environment variables.
 const VARIABLES: &str = "BLKIN_RELAY_";
 
 const MIB: usize = 1 << 20;
 
-/// BlkKin's relay: takes Scribe entries from nodes and other relays, spools them on disk, and passes them on.
+/// BlkKin's relay: accepts Scribe entries from nodes and other relays, spools them on disk, and passes them on.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "blkin-relay", version, after_help = after_help(VARIABLES))]
 pub struct Arguments {
@@ -46,12 +46,12 @@ pub struct Arguments {
     /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once the relay is ready
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// What the flags say.
+    /// The values of the flags.
     #[command(flatten)]
     pub overrides: Overrides,
 }
 
-/// What the flags say; the rest comes from the environment or the file, or is the default.
+/// The values of the flags; all others come from the environment or the file, or are the defaults.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Overrides {
     /// Where to listen for Scribe [default: 127.0.0.1:1463]
@@ -124,7 +124,7 @@ pub struct Config {
     pub spool_dir: PathBuf,
     /// Most bytes of the spool.
     pub spool_bytes: u64,
-    /// What happens then.
+    /// What to do when the spool is full.
     pub when_full: WhenFull,
     /// Log filter.
     pub log: String,
@@ -136,13 +136,13 @@ pub struct Config {
     pub scribe_max_connections: usize,
     /// Seconds after which a silent connection is closed.
     pub scribe_idle_seconds: u64,
-    /// Seconds after which a frame must be whole, and an answer taken.
+    /// Seconds within which a frame that has begun must be complete, and an answer must be read.
     pub scribe_frame_seconds: u64,
-    /// Seconds after which an HTTP client that neither sends nor takes anything is let go.
+    /// Seconds after which an HTTP client that neither sends nor reads anything is disconnected.
     pub http_idle_seconds: u64,
     /// Longest Scribe frame in MiB.
     pub max_message_mib: usize,
-    /// Messages that are read at the same time may hold so much memory together, in MiB.
+    /// MiB of memory that messages being read at the same time may hold together.
     pub max_reading_mib: usize,
     /// MiB of calls that may wait for the disk.
     pub queue_mib: usize,
@@ -152,19 +152,19 @@ pub struct Config {
     pub batch_entries: u64,
     /// Most calls to an upstream that wait for their answers.
     pub window_calls: usize,
-    /// Most bytes of them.
+    /// Most bytes of calls to an upstream that wait for their answers.
     pub window_bytes: usize,
     /// An upstream that makes no progress for this long is called again.
     pub io_timeout_ms: u64,
-    /// First pause before that.
+    /// Shortest pause before an upstream is called again.
     pub backoff_min_ms: u64,
-    /// Longest such pause.
+    /// Longest pause before an upstream is called again.
     pub backoff_max_ms: u64,
     /// Most live viewers at a time.
     pub live_viewers: usize,
     /// KiB of spans that a live viewer may lag behind.
     pub live_queue_kib: usize,
-    /// SIGTERM: time to send what is spooled.
+    /// After SIGTERM, time to send what is spooled.
     pub stop_timeout_ms: u64,
 }
 
@@ -201,8 +201,8 @@ impl Default for Config {
     }
 }
 
-/// What SIGHUP changes while the relay runs. All else wants another place or another bound of what is open, and a restart
-/// loses nothing: the spool keeps what came.
+/// The keys that SIGHUP changes while the relay runs. All others would move or resize something that is open, and a restart
+/// loses nothing: the spool keeps what arrived.
 const CHANGING_KEYS: [&str; 2] = ["log", "stop_timeout_ms"];
 
 impl Reloadable for Config {
@@ -274,7 +274,7 @@ impl Config {
         Ok(())
     }
 
-    /// Checks what the values alone do not tell: whether this process may write the spool.
+    /// Checks what does not follow from the values alone: whether this process may write to the spool's folder.
     ///
     /// # Errors
     /// Names the folder.
@@ -282,10 +282,10 @@ impl Config {
         writable_folder("spool_dir", &self.spool_dir)
     }
 
-    /// Whether this machine leads from an upstream back to the relay itself, which would get all that it sends once more.
+    /// Checks that no upstream leads, as seen from this machine, back to the relay itself: it would receive all that it sends.
     ///
     /// # Errors
-    /// Names that upstream.
+    /// Names the upstream that does.
     pub fn check_loops(&self) -> Result<(), ConfigError> {
         match own_among(self.scribe_listen, &self.upstreams) {
             None => Ok(()),
@@ -305,7 +305,7 @@ impl Config {
         self.max_message_mib * MIB
     }
 
-    /// Limits of what is read as thrift. An entry may be as long as a frame: whoever decodes it has limits of their own.
+    /// Limits for reading Thrift. An entry may be as long as a frame: the servers that decode it have their own limits.
     pub fn thrift_limits(&self) -> Limits {
         let max_frame_bytes = self.max_message_bytes();
         Limits { max_frame_bytes, max_span_bytes: max_frame_bytes, ..Limits::default() }
@@ -316,28 +316,28 @@ impl Config {
         spool::Limits::new(self.spool_bytes, self.when_full)
     }
 
-    /// Most HTTP connections at a time: live viewers, and whoever asks for metrics and health.
+    /// Most HTTP connections at a time: live viewers, and clients that ask for metrics and health.
     pub fn http_connections(&self) -> usize {
         self.live_viewers + ADMIN_CONNECTIONS
     }
 
-    /// Descriptors that the relay needs beside its Scribe connections: for the spool, upstreams (a connection, and what wakes
-    /// its thread) and HTTP.
+    /// Descriptors that the relay needs beside its Scribe connections: for the spool, the upstreams (a connection each, and the
+    /// eventfd that wakes the thread) and HTTP.
     pub fn own_descriptors(&self) -> u64 {
         self.spool_limits().files() + 4 * self.upstreams.len() as u64 + self.http_connections() as u64
     }
 
-    /// How long a silent HTTP client is waited for.
+    /// How long to wait for a silent HTTP client.
     pub fn http_idle_time(&self) -> Duration {
         Duration::from_secs(self.http_idle_seconds)
     }
 
-    /// How much may be watched.
+    /// The limits on live viewers.
     pub fn live_options(&self) -> Options {
         Options::new(self.live_viewers, self.live_queue_kib, self.http_idle_time())
     }
 
-    /// How to send.
+    /// How to send to upstreams.
     pub fn upstream_options(&self) -> upstream::Options {
         upstream::Options {
             batch_bytes: self.batch_bytes,

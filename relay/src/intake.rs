@@ -1,5 +1,5 @@
-//! What the relay does with Scribe calls: `OK` once the entries are durable in the spool; `TRY_LATER` when they are not,
-//! so that the client still has them.
+//! Handles Scribe calls: answers `OK` once the entries are durable in the spool, and `TRY_LATER` if they are not, so that the
+//! client keeps them.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,13 +20,13 @@ use crate::spool::{Draft, Spool};
 /// Counts the annotations of entries.
 #[derive(Debug, Clone)]
 pub struct Counter {
-    /// Entries of this category are spans; others hold no annotations that the relay could know of.
+    /// Entries of this category are spans; the relay cannot look for annotations in others.
     category: String,
     limits: Limits,
 }
 
 impl Counter {
-    /// Counts those of one category.
+    /// Counts the annotations in entries of one category.
     pub fn new(category: &str, limits: Limits) -> Self {
         Counter { category: category.to_owned(), limits }
     }
@@ -35,8 +35,8 @@ impl Counter {
         entry.category == self.category.as_bytes()
     }
 
-    /// The annotations of an entry, without decoding it. One that should be a span and is not counts as one, as in the
-    /// collector. `scratch` is memory to be used again.
+    /// The number of annotations in an entry, without decoding it. An entry that should be a span and is not counts as one
+    /// annotation, as in the collector. `scratch` is memory that is reused between calls.
     pub fn annotations(&self, entry: &RawEntry<'_>, scratch: &mut Vec<u8>) -> u64 {
         if !self.is_span(entry) {
             return 0;
@@ -45,7 +45,7 @@ impl Counter {
     }
 }
 
-/// Takes calls into the spool.
+/// Puts calls into the spool.
 pub struct Intake {
     spool: Arc<Spool>,
     writer: Writer,
@@ -57,7 +57,7 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Takes what keeps to the limits. The spool's thread goes on as long as this lives.
+    /// Accepts calls within `limits`. The spool's thread runs as long as this lives.
     pub fn new(
         spool: Arc<Spool>,
         writer: Writer,
@@ -104,7 +104,7 @@ impl Intake {
         }
     }
 
-    /// Everything but a `Log` call that can be read.
+    /// Handles everything except a `Log` call that can be read.
     fn other_call<P>(&self, frame: &[u8]) -> Result<Answer<P>, Error> {
         let call = match parse_call(frame, &self.limits) {
             Ok(call) => call,
@@ -135,7 +135,7 @@ pub struct Waiting {
 }
 
 impl Service for Intake {
-    /// None when the call is to be sent again later.
+    /// None if the client has to send the call again later.
     type Pending = Option<Waiting>;
 
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {

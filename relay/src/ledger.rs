@@ -1,5 +1,5 @@
-//! How the relay counts. An entry of a Scribe call is its unit, for that is what it passes on; annotations, the unit of
-//! the whole product, are counted beside it by walking over the spans (docs/adr/0006-relay-ledger.md).
+//! How the relay counts. Its unit is the entry of a Scribe call, because that is what it passes on. Annotations, the unit of
+//! all of BlkKin, are counted as well, by walking over the spans (docs/adr/0006-relay-ledger.md).
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -8,20 +8,20 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 pub struct Count {
     /// Entries of Scribe calls.
     pub entries: u64,
-    /// Annotations in them, as far as they are spans; an entry that should be one and is not counts as one.
+    /// Annotations in those entries that are spans; an entry that should be a span and is not counts as one annotation.
     pub annotations: u64,
 }
 
 impl Count {
-    /// More than anything holds.
+    /// More than anything can hold.
     pub const MAX: Count = Count { entries: u64::MAX, annotations: u64::MAX };
 
-    /// One entry.
+    /// One entry with this many annotations.
     pub fn entry(annotations: u64) -> Self {
         Count { entries: 1, annotations }
     }
 
-    /// As much of it as `whole` has.
+    /// The smaller of this and `whole`, for entries and annotations each.
     pub fn within(self, whole: Count) -> Self {
         Count {
             entries: self.entries.min(whole.entries),
@@ -43,7 +43,7 @@ impl AddAssign for Count {
     }
 }
 
-/// Saturating: what is read from a damaged file must not end the process.
+/// Saturating, because numbers from a damaged file must not cause a panic.
 impl Sub for Count {
     type Output = Count;
     fn sub(self, other: Count) -> Count {
@@ -63,9 +63,9 @@ impl SubAssign for Count {
 /// Why an upstream does not get an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// The spool had reached its bound and this was the oldest.
+    /// The spool was full, and this entry was among the oldest.
     SpoolEvicted,
-    /// The upstream refuses it for good.
+    /// The upstream refuses the entry for good.
     Rejected,
     /// The spool could not be read there.
     Damaged,
@@ -85,16 +85,16 @@ impl Loss {
     }
 }
 
-/// What became of all that one upstream was to get: offered = acked + in_flight + lost.
+/// What became of everything that one upstream should get: offered = acked + in_flight + lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delivered {
     /// Spooled for this upstream.
     pub offered: Count,
-    /// Acknowledged by it.
+    /// Acknowledged by this upstream.
     pub acked: Count,
     /// In the spool, or sent and not acknowledged.
     pub in_flight: Count,
-    /// Lost, by [`Loss`].
+    /// Lost to this upstream, by [`Loss`].
     pub lost: [Count; 3],
 }
 
@@ -106,13 +106,14 @@ impl Delivered {
     }
 }
 
-/// What became of all that arrived: received = accepted + malformed.
+/// What became of everything that arrived: received = accepted + malformed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arrived {
-    /// In calls that were answered with `OK`, or could not be read. A call that was told `TRY_LATER` is its sender's.
+    /// In calls that were answered with `OK`, or could not be read. A call that was answered with `TRY_LATER` does not count here:
+    /// its sender still has the entries.
     pub received: Count,
     /// Durable in the spool.
     pub accepted: Count,
-    /// In calls that could not be read: each counts as one entry with one annotation, for nothing better is known.
+    /// In calls that could not be read: each counts as one entry with one annotation, since nothing better is known.
     pub malformed: Count,
 }

@@ -1,9 +1,9 @@
 //! `blkin-relay`: Scribe in, Scribe out, in any tree between nodes and collector.
 //!
-//! An entry travels through these files: [`intake`] finds it in a call and counts it, [`spool`] makes it durable, then
-//! `OK` is answered; a thread of [`upstream`] for each upstream sends it on, in order, at least once; `sweeper` removes what
-//! all of them have. [`ledger`] has the figures, `metrics` shows them; [`returning`] knows when what was sent comes back. What
-//! came is what leaves, byte for byte: entries are decoded for [`live`] viewers only, and on a thread of their own.
+//! The path of an entry: [`intake`] finds it in a call and counts it; [`spool`] makes it durable, and the call is answered with
+//! `OK`; for each upstream, a thread of [`upstream`] sends it on, in order, at least once; `sweeper` removes what all upstreams
+//! have. [`ledger`] holds the figures, `metrics` shows them, and [`returning`] notices when entries come back to the relay.
+//! Entries are passed on byte for byte. They are decoded only for [`live`] viewers, on a thread of its own.
 
 pub mod config;
 pub mod intake;

@@ -1,5 +1,5 @@
-//! What arrives, shown to whoever watches. Only for them are entries decoded, on the hub's thread; what is passed on is
-//! what came.
+//! Shows live viewers what arrives. Entries are decoded only for them, on the hub's thread; what the relay passes on stays
+//! unchanged.
 
 use blkin_live::{Arrival, Hub};
 use blkin_thrift::Limits;
@@ -7,19 +7,19 @@ use blkin_thrift::scribe::{decode_message, skim_log};
 use blkin_zipkin::convert::v1_to_v2;
 use blkin_zipkin::model::Span;
 
-/// The hub of what the relay takes in.
+/// The hub for what the relay receives.
 pub type Live = Hub<Arrived>;
 
-/// A `Log` call that was taken.
+/// A `Log` call that was received.
 #[derive(Debug)]
 pub struct Arrived {
     /// The call's frame.
     pub frame: Vec<u8>,
-    /// How many entries it has.
+    /// The number of entries in the call.
     pub entries: u64,
     /// Entries of this category are spans.
     pub category: String,
-    /// What is read of them.
+    /// Limits for reading them.
     pub limits: Limits,
 }
 

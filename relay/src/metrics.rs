@@ -20,14 +20,14 @@ use crate::spool::writer::{Gauge, Refused};
 use crate::spool::{Figures, Spool};
 use crate::upstream::Traffic;
 
-/// What is known of an upstream beside its ledger.
+/// The state of an upstream, beside its ledger.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) standing: Arc<Standing>,
 }
 
-/// Where all figures come from.
+/// The sources of all figures.
 pub(crate) struct Metrics {
     pub(crate) spool: Arc<Spool>,
     pub(crate) gauge: Gauge,
@@ -35,7 +35,7 @@ pub(crate) struct Metrics {
     pub(crate) budget: Budget,
     /// In the order of the spool's upstreams.
     pub(crate) upstreams: Vec<Known>,
-    /// What is written into the spool's folder.
+    /// The state of everything that writes to the spool's folder.
     pub(crate) spool_standings: Vec<Arc<Standing>>,
     pub(crate) returning: Arc<Returning>,
     pub(crate) live: Live,

@@ -1,8 +1,9 @@
-//! Whether entries come back: upstreams that lead to this relay again over other relays send it what it has sent, for ever.
+//! Notices entries that come back: if upstreams lead back to this relay through other relays, it receives what it has sent, for
+//! ever.
 //!
-//! Scribe's calls do not say where they have been, and entries are passed on as they came. But spans are told apart by their
-//! ids and times, so that in a loop each comes again and again, and elsewhere hardly any does: a sender that did not hear its
-//! answer sends a span once more. So one span at a time is remembered, and counted when it comes again.
+//! Scribe calls do not say where they have been, and entries are passed on unchanged. But spans differ in their ids and times, so
+//! each arrives again and again in a loop, and hardly any does elsewhere: only a sender that did not receive its answer sends a
+//! span once more. So the relay remembers one span at a time, and counts how often it arrives again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,14 +12,14 @@ use std::time::{Duration, Instant};
 use blkin_daemon::{Cause, Standing};
 use blkin_thrift::scribe::RawEntry;
 
-/// An entry that has come so many times more comes round.
+/// An entry that has arrived this many times more is in a loop.
 const TIMES: u64 = 16;
-/// One that has not come for so long is forgotten, and another one remembered.
+/// An entry that has not arrived for this long is forgotten, and another one is remembered.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Longer ones are not remembered.
+/// Longer entries are not remembered.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Remembers an entry, and knows how often it came back.
+/// Remembers an entry, and counts how often it comes back.
 #[derive(Debug)]
 pub struct Returning {
     watch: Mutex<Watch>,
@@ -28,39 +29,40 @@ pub struct Returning {
 
 #[derive(Debug)]
 struct Watch {
-    /// Counts the entries that were remembered.
+    /// The number of entries that were remembered so far; it identifies the current one.
     number: u64,
-    /// Empty before the first.
+    /// The remembered entry; empty before the first.
     entry: Vec<u8>,
     last_seen: Instant,
     times: u64,
 }
 
-/// What a call holds of it. It counts once the call was taken: what is told `TRY_LATER` is to come again.
+/// How often a call contains the remembered entry. It counts only once the call was accepted: after `TRY_LATER`, the call is
+/// expected to arrive again.
 #[derive(Debug, Default)]
 pub struct Seen {
     number: u64,
     times: u64,
-    /// The one to be remembered next, if it is time for that.
+    /// The entry to remember next, if it is time for that.
     next: Option<Vec<u8>>,
 }
 
 impl Returning {
-    /// Why a relay may hear of itself: there is no name for it.
+    /// The only cause of this trouble; there is no special name for it.
     pub const CAUSES: &'static [Cause] = &[Cause::Failed];
 
-    /// Nothing is remembered yet. `standing` is told when an entry comes round.
+    /// Nothing is remembered yet. `standing` gets trouble when an entry is in a loop.
     pub fn new(standing: Arc<Standing>) -> Self {
         let watch = Watch { number: 0, entry: Vec::new(), last_seen: Instant::now(), times: 0 };
         Returning { watch: Mutex::new(watch), times: AtomicU64::new(0), standing }
     }
 
-    /// How often an entry that was remembered came again.
+    /// How often a remembered entry arrived again.
     pub fn times(&self) -> u64 {
         self.times.load(Ordering::Relaxed)
     }
 
-    /// Looks for what is remembered among the spans of a call.
+    /// Looks for the remembered entry among the spans of a call.
     pub fn look<'a, 'b: 'a>(&self, spans: impl Iterator<Item = &'a RawEntry<'b>>) -> Seen {
         self.look_at(Instant::now(), spans)
     }
@@ -76,7 +78,7 @@ impl Returning {
         Seen { number: watch.number, times, next }
     }
 
-    /// A call was taken, with what was seen in it.
+    /// Counts what was seen in a call that was accepted.
     pub fn taken(&self, seen: Seen) {
         self.taken_at(Instant::now(), seen);
     }
@@ -177,7 +179,7 @@ mod tests {
         for number in 0..1000_u32 {
             let span = number.to_be_bytes();
             let now = now + Duration::from_millis(100) * number;
-            // Wanted later, and then sent twice.
+            // Answered with `TRY_LATER`, and then sent twice.
             for _ in 0..5 {
                 look(&returning, now, &[&span]);
             }

@@ -1,5 +1,5 @@
-//! Starting the relay, and draining it: the listener stops, calls under way become durable and are answered, upstreams
-//! get what they take in time, and their positions are written down.
+//! Starts the relay, and drains it: the listener closes, calls under way become durable and are answered, upstreams get what
+//! they accept in time, and their positions are written.
 
 use std::io;
 use std::net::SocketAddr;
@@ -51,8 +51,8 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
         Listeners::open(read.config.scribe_listen, read.config.http_listen).await?;
     let config = &read.config;
     let max_connections = room_for(config.scribe_max_connections, config.own_descriptors(), raise_limit());
-    // A large spool takes its time, and a disk that hangs does not end. Whoever ends the relay meanwhile costs it no more than
-    // a kill would: what is spooled stays.
+    // Reading a large spool takes long, and a hanging disk never answers. Stopping the relay meanwhile is as harmless as killing
+    // it: what is spooled stays.
     let Some(spool) = stop.run_until_cancelled(open_spool(config.clone())).await else {
         tracing::info!("stopped before the spool was read: it is left unchanged for the next start");
         return Ok(());
@@ -74,7 +74,7 @@ async fn open_spool(config: Config) -> anyhow::Result<Spool> {
 
 struct Relay {
     settings: Settings<Config>,
-    /// Of Scribe: what is configured, or what the limit of open files leaves.
+    /// Most Scribe connections: the configured number, or fewer if the limit on open files is lower.
     max_connections: usize,
     health: Health,
     spool: Arc<Spool>,
@@ -97,7 +97,7 @@ struct Threads {
 }
 
 impl Relay {
-    /// `own` is where it listens.
+    /// `own` is the address on which the relay listens for Scribe.
     fn open(config: Config, own: SocketAddr, spool: Spool, max_connections: usize) -> anyhow::Result<Relay> {
         let health = Health::new();
         let spool = Arc::new(spool);
@@ -174,7 +174,7 @@ impl Relay {
         let http_stop = CancellationToken::new();
         let http = self.serve_http(http, http_stop.clone());
         let writer = watch(self.threads.writer, stop.clone());
-        // The last of the intake lets the spool's thread end.
+        // Once the last reference to the intake is dropped, the spool's thread ends.
         let scribe = server::serve(scribe, self.intake, options, stop.clone(), self.health.worker("scribe"));
         drain(scribe, stop, "calls").await;
         let stop_timeout_ms = self.settings.now().stop_timeout_ms;
@@ -184,10 +184,10 @@ impl Relay {
         let upstreams = join_all(self.threads.upstreams, &self.ending, stop_timeout_ms).await;
         self.threads.swept.cancel();
         let swept = tokio::task::spawn_blocking(move || self.threads.sweeper.join()).await?;
-        // A stream has no end of its own.
+        // The streams of live viewers do not end by themselves.
         self.live.close();
         http_stop.cancel();
-        // Whoever looks at the metrics at this moment may be cut off.
+        // A client that reads the metrics at this moment may be cut off.
         let _ended = tokio::time::timeout(Duration::from_secs(1), http).await;
         written
             .context("failed to make the waiting calls durable in time")??
@@ -229,15 +229,15 @@ fn scribe_options(config: &Config, max_connections: usize, budget: Budget) -> se
     }
 }
 
-/// How it stands with a place that the relay delivers to; `/healthz` tells of it.
+/// The state of something that the relay delivers to, which `/healthz` reports.
 fn standing(health: &Health, name: &str, to: &str, causes: &'static [Cause]) -> Arc<Standing> {
     let standing = Arc::new(Standing::new(name, to, causes));
     health.tells_of(standing.clone());
     standing
 }
 
-/// Waits for the spool's thread. It should end only once all that could hand it calls is gone: should it end before, the
-/// relay stops, so that whoever supervises it starts it anew and the spool is read again.
+/// Waits for the spool's thread, which should end only once nothing can submit calls any more. If it ends earlier, the relay
+/// stops, so that a supervisor starts it again and the spool is read again.
 async fn watch_thread(thread: JoinHandle<()>, stop: CancellationToken) -> anyhow::Result<()> {
     if tokio::task::spawn_blocking(move || thread.join()).await?.is_ok() {
         return Ok(());
@@ -253,7 +253,7 @@ fn watch(thread: JoinHandle<()>, stop: CancellationToken) -> tokio::task::JoinHa
 
 async fn join_all(threads: Vec<JoinHandle<()>>, ending: &Ending, timeout_ms: u64) -> anyhow::Result<()> {
     let mut joined = tokio::task::spawn_blocking(move || {
-        // Each is joined, whatever became of the others.
+        // All threads are joined, even after one has panicked.
         let panics = threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         if panics == 0 { Ok(()) } else { Err(anyhow::anyhow!("the threads of {panics} upstreams panicked")) }
     });

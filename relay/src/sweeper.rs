@@ -1,5 +1,6 @@
-//! The thread that writes down how far upstreams are, and removes what every one of them has passed, what else has left, and, one
-//! segment at a time, what is more than a restart has left room for.
+//! The thread that writes the positions of the upstreams. It removes the segments that all upstreams have passed, retries the
+//! removal of other segments that have left the spool, and shrinks a spool that is over its limit after a restart, one segment
+//! at a time.
 
 use std::io;
 use std::sync::Arc;
@@ -11,18 +12,18 @@ use blkin_daemon::{CancellationToken, Cause, Heartbeat, Standing, threads};
 
 use crate::spool::Spool;
 
-/// Pause between two looks.
+/// Pause between two sweeps.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
-/// How it stands with what the thread does.
+/// Whether the thread's work succeeds.
 pub(crate) struct Standings {
-    /// To write down positions.
+    /// Writing the positions.
     pub(crate) positions: Arc<Standing>,
-    /// To remove segments that have left.
+    /// Removing segments that have left the spool.
     pub(crate) removal: Arc<Standing>,
 }
 
-/// Starts the thread. It sweeps once more when it is to `stop`, and answers what became of that.
+/// Starts the thread. After `stop` it sweeps once more, and returns the result of that sweep.
 ///
 /// # Errors
 /// When no thread can be started.
@@ -48,7 +49,7 @@ pub(crate) fn start(
     })
 }
 
-/// What the log says of one of the thread's works.
+/// What the log says about one task of the thread.
 struct Words {
     failed: &'static str,
     meanwhile: &'static str,
@@ -66,7 +67,7 @@ const REMOVAL: Words = Words {
     again: "removed the segments that had left the spool",
 };
 
-/// Tells once when a work fails, and once when it is done again.
+/// Logs once when a task fails, and once when it works again.
 fn tell(standing: &Standing, words: &Words, done: &io::Result<()>) {
     let Err(error) = done else {
         if let Some(over) = standing.succeeded() {

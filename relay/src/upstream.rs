@@ -1,5 +1,5 @@
-//! A thread for each upstream: reads its place in the spool and sends, several calls ahead of the answers; with them it
-//! moves on.
+//! A thread for each upstream: it reads the spool from the upstream's position and sends several calls ahead of the answers; as
+//! answers arrive, the position moves on.
 
 mod singly;
 
@@ -22,17 +22,17 @@ use crate::spool::segment::{BadPlace, is_of_bad_place};
 use crate::spool::{Batch, Spool};
 use singly::Singly;
 
-/// After a call that broke off, or could not be read, less is sent, for the upstream may not take large ones; never less
-/// than this.
+/// After a call that broke off, or a part of the spool that could not be read, calls get smaller, since the upstream may not
+/// accept large ones; but never smaller than this.
 const MIN_BATCH_BYTES: usize = 4 << 10;
-/// After so many connections in a row that broke without an answer entries are called one by one.
+/// After this many connections in a row that broke without an answer, entries are sent one by one.
 const BREAKS: u32 = 3;
-/// An upstream that has refused so many entries in a row takes none, it seems. One that refuses a few of many has trouble with
-/// these, and they are counted.
+/// An upstream that has refused this many entries in a row seems to accept none. If it refuses only a few of many, these entries
+/// are the problem, and are counted.
 const REFUSALS: u32 = 3;
-/// A place in the spool that the disk does not give back is tried so often before it is passed over.
+/// A place in the spool that cannot be read from the disk is tried this often before it is skipped.
 const READ_TRIES: u32 = 10;
-/// Looks at whether the relay is ending, while it pauses.
+/// During a pause, how often to check whether the relay is stopping.
 const PAUSE_SLICE: Duration = Duration::from_millis(50);
 
 /// How to send.
@@ -46,9 +46,9 @@ pub struct Options {
     pub window: Window,
     /// An upstream that makes no progress for this long is called again.
     pub io_timeout: Duration,
-    /// First pause before that; it doubles.
+    /// First pause before the upstream is called again; it doubles.
     pub backoff_min: Duration,
-    /// Longest pause.
+    /// Longest pause before the upstream is called again.
     pub backoff_max: Duration,
 }
 
@@ -57,18 +57,18 @@ pub struct Options {
 pub struct Ending {
     /// As soon as the upstream has everything.
     pub when_drained: CancellationToken,
-    /// Now.
+    /// At once.
     pub now: CancellationToken,
 }
 
-/// What an upstream's thread counts beside the ledger.
+/// What an upstream's thread counts in addition to the ledger.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// Calls that were answered with `OK`.
     pub calls: AtomicU64,
-    /// Entries of calls that broke off after they were sent: they may arrive twice.
+    /// Entries of calls that broke off or failed after they were sent: they may arrive twice.
     pub uncertain: AtomicU64,
-    /// 1 from a call that was answered with `OK` on, until one has another answer or none, or cannot be made.
+    /// 1 after a call that was answered with `OK`, until a call has another answer or none, or cannot be made.
     pub up: AtomicU64,
 }
 
@@ -81,12 +81,12 @@ pub struct Upstream {
     pipeline: Pipeline<Batch>,
     /// The end of the last batch in the pipeline.
     read: Option<Position>,
-    /// Attempts to read that failed since the last one that did not.
+    /// Failed attempts to read since the last one that worked.
     failed_reads: u32,
     backoff: Backoff,
     options: Options,
     batch_bytes: usize,
-    /// What is tried one by one; while there is any, nothing else is sent.
+    /// The entries that are sent one by one; while there are any, nothing else is sent.
     singly: Singly,
     /// Connections that broke since the last answer.
     breaks: u32,
@@ -94,34 +94,34 @@ pub struct Upstream {
     ending: Ending,
     traffic: Arc<Traffic>,
     standing: Arc<Standing>,
-    /// Of entries that the upstream refuses,
+    /// Limits the log lines about entries that the upstream refuses.
     refused: Notices,
-    /// and how many in a row.
+    /// Entries that it refused in a row.
     refusals: u32,
 }
 
-/// What is needed to start one.
+/// What is needed to start an upstream's thread.
 pub struct Start<'a> {
     /// Host and port.
     pub name: &'a str,
-    /// Where its entries are.
+    /// The spool with its entries.
     pub spool: &'a Arc<Spool>,
-    /// Counts what an upstream refuses.
+    /// Counts the annotations of refused entries.
     pub counter: &'a Counter,
     /// How to send.
     pub options: &'a Options,
     /// When to end.
     pub ending: &'a Ending,
-    /// Where the relay itself listens: what it sent there would come back.
+    /// Where the relay itself listens: it must not send there.
     pub own: SocketAddr,
-    /// Its sign of life.
+    /// The thread's sign of life.
     pub heartbeat: Heartbeat,
-    /// What is known of it.
+    /// The state of the upstream.
     pub standing: Arc<Standing>,
 }
 
 impl Upstream {
-    /// Why it may get nothing: as any Scribe server, because it refuses everything, or because the spool cannot be read.
+    /// The possible causes of trouble: those of any Scribe server, and `failed` if the spool cannot be read.
     pub const CAUSES: &'static [Cause] =
         &[Cause::Unreachable, Cause::Broken, Cause::TryLater, Cause::Refused, Cause::Failed];
 
@@ -161,7 +161,7 @@ impl Upstream {
         while !self.is_over() {
             self.heartbeat.beat();
             if let Err(error) = self.step() {
-                // What lies before the place that cannot be read can be, by itself.
+                // A smaller batch may end before the place that cannot be read.
                 self.batch_bytes = (self.batch_bytes / 2).max(MIN_BATCH_BYTES);
                 self.later(Cause::Failed, &format!("failed to read the spool: {error}"));
             }
@@ -185,14 +185,14 @@ impl Upstream {
             return self.try_one();
         }
         let filled = self.fill();
-        // What is under way is settled, whether more can be read or not.
+        // Calls under way are settled even if no more can be read.
         if filled.is_ok() || !self.pipeline.is_empty() {
             self.turn();
         }
         filled
     }
 
-    /// Hands over what the window has room for.
+    /// Fills the window with batches from the spool.
     fn fill(&mut self) -> io::Result<()> {
         self.pipeline.retain_waiting(|batch| !self.spool.has_passed(self.number, batch));
         while self.pipeline.has_room() {
@@ -209,8 +209,8 @@ impl Upstream {
         Ok(())
     }
 
-    /// Reads the batch behind `from`. What the disk does not give back for long is passed over, so that it does not keep
-    /// all that lies behind it.
+    /// Reads the batch behind `from`. A place that cannot be read from the disk is skipped after [`READ_TRIES`], so that it does
+    /// not hold up everything behind it.
     fn read_batch(
         &mut self,
         from: Option<Position>,
@@ -221,7 +221,7 @@ impl Upstream {
         let batch = next(BadPlace::Fails);
         self.failed_reads = if batch.is_ok() { 0 } else { self.failed_reads + 1 };
         match batch {
-            // What follows, and cannot be read either, is not tried as often again.
+            // A bad place that follows directly is skipped at its first failure: the count starts again only after a good read.
             Err(error) if self.failed_reads > READ_TRIES && is_of_bad_place(&error) => {
                 next(BadPlace::IsZeros)
             }
@@ -229,7 +229,7 @@ impl Upstream {
         }
     }
 
-    /// Sends, waits and settles.
+    /// Sends calls, waits for answers and settles them.
     fn turn(&mut self) {
         let turned = {
             let (bell, due) = (self.spool.bell(self.number), Instant::now() + BEAT_EVERY);
@@ -243,7 +243,7 @@ impl Upstream {
         }
     }
 
-    /// Settles what was answered. Of a batch that is refused the entries are tried one by one, before what is behind it.
+    /// Settles the calls that were answered. The entries of a refused batch are sent one by one, before anything behind it.
     fn settle_answered(&mut self) {
         while self.singly.is_empty()
             && let Some((batch, verdict)) = self.pipeline.pop()
@@ -267,13 +267,13 @@ impl Upstream {
         }
     }
 
-    /// Whatever it says to a call, an upstream that answers is there.
+    /// Notes an answer: whatever it says, the upstream works.
     fn answered(&mut self) {
         self.backoff.reset();
         self.breaks = 0;
     }
 
-    /// It refused an entry.
+    /// Notes that the upstream refused an entry.
     fn was_refused(&mut self, why: &str) {
         self.is_down();
         self.tell_refused(&format_args!("the upstream refused an entry: {why}"));
@@ -288,7 +288,7 @@ impl Upstream {
         }
     }
 
-    /// It answered `OK`.
+    /// Notes that the upstream answered `OK`.
     fn succeeded(&mut self) {
         self.answered();
         self.refusals = 0;
@@ -300,13 +300,13 @@ impl Upstream {
         }
     }
 
-    /// A call had another answer than `OK`, or none.
+    /// Notes that a call had another answer than `OK`, or none.
     fn is_down(&self) {
         self.traffic.up.store(0, Ordering::Relaxed);
     }
 
-    /// After a connection that broke, what is in the dark is read again, in smaller calls: the upstream may not take large
-    /// ones. Once that has happened several times in a row, the entries come one by one: it may not take one of them.
+    /// After a broken connection, reads the calls with unknown outcome again, in smaller calls: the upstream may not accept large
+    /// ones. After several broken connections in a row the entries are sent one by one: it may not accept one of them.
     fn read_again_in_smaller_calls(&mut self) {
         let entries: u64 = self.pipeline.in_the_dark().map(|batch| batch.count().entries).sum();
         if entries == 0 {
@@ -324,11 +324,11 @@ impl Upstream {
     }
 
     fn later(&mut self, cause: Cause, reason: &impl Display) {
-        // What breaks off because the relay ends is no trouble of the upstream.
+        // A call that was ended because the relay stops is no trouble of the upstream.
         if self.ending.now.is_cancelled() {
             return;
         }
-        // That the spool cannot be read says nothing of the upstream.
+        // That the spool cannot be read says nothing about the upstream.
         if cause != Cause::Failed {
             self.is_down();
         }
@@ -357,7 +357,7 @@ fn encode(batch: &Batch, sequence: i32) -> Vec<u8> {
     encode_raw_log_call(sequence, count, batch.payloads())
 }
 
-/// Told while an upstream is waited for; ends the wait when the relay ends.
+/// Beats while the thread waits for the upstream; ends the wait when the relay stops.
 fn sign_of_life<'a>(
     heartbeat: &'a Heartbeat,
     ending: &'a Ending,

@@ -1,5 +1,5 @@
-//! Entries that are called one by one, because a call with them was refused or the connection broke again and again: see
-//! [`Trial`]. Whatever is decided out of order, records are settled in their order.
+//! Sends entries one by one, because a call with them was refused or the connection broke again and again: see [`Trial`].
+//! Entries may be decided out of order, but records are settled in order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use crate::ledger::Count;
 use crate::spool::checkpoint::Position;
 use crate::spool::{Batch, Spool};
 
-/// What is tried one by one.
+/// The entries that are sent one by one.
 #[derive(Debug, Default)]
 pub(super) struct Singly {
     trial: Trial<Single>,
@@ -25,7 +25,7 @@ pub(super) struct Singly {
     number: u64,
 }
 
-/// An entry of a record of a batch.
+/// The place of an entry: a record of a batch, and the bytes in it.
 #[derive(Debug, Clone)]
 struct Single {
     batch: u64,
@@ -33,17 +33,17 @@ struct Single {
     bytes: Range<usize>,
 }
 
-/// A batch, and what became of its records.
+/// A batch, and the outcome of its records.
 #[derive(Debug)]
 struct Held {
     number: u64,
     batch: Batch,
     records: Vec<Fate>,
-    /// The first so many records are settled.
+    /// How many records are settled, from the first on.
     settled: usize,
 }
 
-/// What became of the entries of a record.
+/// The outcome of the entries of a record.
 #[derive(Debug, Clone)]
 struct Fate {
     undecided: usize,
@@ -51,12 +51,12 @@ struct Fate {
 }
 
 impl Singly {
-    /// Whether there is nothing.
+    /// Whether there are no such entries.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Takes a batch in, behind those that are held.
+    /// Adds a batch behind those that are held.
     pub(super) fn hold(&mut self, batch: Batch) {
         self.number += 1;
         let mut records = Vec::new();
@@ -64,7 +64,7 @@ impl Singly {
             let entries = ranges(payload);
             records.push(Fate {
                 undecided: entries.as_ref().map_or(0, Vec::len),
-                // It was taken apart before it was spooled, and has a checksum: this does not happen.
+                // This does not happen: the record was split into entries before it was spooled, and has a checksum.
                 rejected: if entries.is_none() { Count::MAX } else { Count::default() },
             });
             for bytes in entries.unwrap_or_default() {
@@ -74,13 +74,13 @@ impl Singly {
         self.held.push_back(Held { number: self.number, batch, records, settled: 0 });
     }
 
-    /// Whether another entry is to be read, so as to have a witness: not more than `bytes` are to be held for that.
+    /// Whether another entry should be read as a witness, without holding much more than `bytes`.
     fn wants_more(&self, bytes: usize) -> bool {
         let held = self.held.iter().map(|held| held.batch.bytes()).sum::<usize>();
         self.trial.wants_more() && (self.held.len() == 1 || held < bytes)
     }
 
-    /// Where what is held ends.
+    /// The end of the last batch that is held.
     fn end(&self) -> Option<Position> {
         self.held.back().map(|held| held.batch.end())
     }
@@ -89,14 +89,14 @@ impl Singly {
         self.held.iter_mut().find(|held| held.number == single.batch)
     }
 
-    /// The bytes of the entry that is to be called.
+    /// The bytes of the entry to send next.
     fn next(&self) -> Option<&[u8]> {
         let single = self.trial.next()?;
         let held = self.held.iter().find(|held| held.number == single.batch)?;
         held.batch.payloads().nth(single.record)?.get(single.bytes.clone())
     }
 
-    /// An entry is decided, with what the upstream does not take of it.
+    /// Notes that an entry is decided, and how much of it the upstream rejects.
     fn decided(&mut self, single: &Single, rejected: Count) {
         let fate = self.of(single).and_then(|held| held.records.get_mut(single.record));
         if let Some(fate) = fate {
@@ -105,14 +105,14 @@ impl Singly {
         }
     }
 
-    /// Lets go of what was evicted.
+    /// Forgets batches that were evicted from the spool.
     fn forget_passed(&mut self, spool: &Spool, upstream: usize) {
         self.held.retain(|held| !spool.has_passed(upstream, &held.batch));
         let held = &self.held;
         self.trial.retain(|single| held.iter().any(|held| held.number == single.batch));
     }
 
-    /// Settles the records all of whose entries are decided, up to the first of which that is not so.
+    /// Settles records, in order, up to the first one with an undecided entry.
     fn settle(&mut self, spool: &Spool, upstream: usize) {
         while let Some(held) = self.held.front_mut() {
             while let Some(fate) = held.records.get(held.settled).filter(|fate| fate.undecided == 0) {
@@ -128,7 +128,7 @@ impl Singly {
     }
 }
 
-/// Where each entry of a record lies; none if they cannot be told apart.
+/// The bytes of each entry of a record; none if the record cannot be split into entries.
 fn ranges(payload: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut begin = 0;
     let range = |entry: &RawEntry<'_>| {
@@ -140,7 +140,7 @@ fn ranges(payload: &[u8]) -> Option<Vec<Range<usize>>> {
 }
 
 impl Upstream {
-    /// Holds the next record that is not settled, to be tried entry by entry.
+    /// Reads and holds the next record, to send it entry by entry.
     ///
     /// # Errors
     /// When the spool cannot be read.
@@ -152,13 +152,13 @@ impl Upstream {
         Ok(())
     }
 
-    /// Calls one entry by itself.
+    /// Sends one entry by itself.
     ///
     /// # Errors
     /// When the spool cannot be read.
     pub(super) fn try_one(&mut self) -> io::Result<()> {
         self.singly.forget_passed(&self.spool, self.number);
-        // Without a witness the first is called again, whether there is no other or none can be read.
+        // Without a witness the first entry is sent again, whether there is no other entry or none can be read.
         let wants_more = self.singly.wants_more(self.options.window.bytes);
         let read = if wants_more { self.read_singly() } else { Ok(()) };
         let called = self.singly.next().map(<[u8]>::to_vec);
@@ -194,14 +194,14 @@ impl Upstream {
         if matches!(trouble, Trouble::Broken(_) | Trouble::Failed(_)) {
             self.uncertain(1);
             self.singly.trial.broke();
-            // Witnesses are read behind what is held, and all that is behind them is read again.
+            // Witnesses are read behind the held batches, and everything behind them is read again.
             self.pipeline.clear();
             self.read = self.singly.end();
         }
         self.later(trouble.cause(), trouble);
     }
 
-    /// The entry that was called has an answer, and perhaps another one is given up by that.
+    /// Notes that the entry that was sent has an answer, by which another entry may be given up.
     fn decide(&mut self, rejected: Count) {
         let (answered, given_up) = self.singly.trial.answered();
         answered.iter().for_each(|single| self.singly.decided(single, rejected));
@@ -222,7 +222,7 @@ impl Upstream {
         self.singly.decided(single, rejected);
     }
 
-    /// What an entry counts as.
+    /// The count of an entry.
     fn count(&self, entry: &[u8]) -> Count {
         let entries = raw_entries(entry).unwrap_or_default();
         let annotations = entries.iter().map(|entry| self.counter.annotations(entry, &mut Vec::new())).sum();

@@ -1,5 +1,5 @@
-//! `damaged/`: copies of what cannot be read, for a look. A disk may damage much more than anybody looks at, so that there
-//! are at most so many, and a start through all of it is not kept by them; nor is the log filled with each.
+//! `damaged/`: copies of what cannot be read, for inspection. A disk may damage more than anybody will look at. So the number and
+//! size of the copies are limited, which also keeps a start through much damage short, and the log does not name every region.
 
 use std::fs;
 use std::io;
@@ -14,9 +14,9 @@ use super::segment::{self, Segment};
 
 /// Name of the folder.
 pub(super) const ASIDE: &str = "damaged";
-/// Most bytes that are kept; of a region for which there is no room only the place,
+/// Most bytes of all copies. For a region beyond that, only an empty file is kept, whose name tells the place.
 const MAX_BYTES: u64 = 64 << 20;
-/// and beyond so many files nothing.
+/// Most files; beyond that, nothing is kept.
 pub(super) const MAX_FILES: usize = 1000;
 
 /// The folder, and how much is in it.
@@ -29,7 +29,7 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// That of a spool, with what earlier runs left there.
+    /// The folder of a spool, with what earlier runs left in it.
     pub(super) fn of(spool: &Path) -> Self {
         let folder = spool.join(ASIDE);
         let (mut files, mut bytes) = (0, 0);
@@ -40,7 +40,7 @@ impl Aside {
         Aside { folder, files, bytes, told: Notices::default() }
     }
 
-    /// Keeps a copy of a region, as far as there is room, and tells of it. Says whether no copy was there, of an earlier run.
+    /// Keeps a copy of a region, as far as there is room, and logs the region. Returns false if an earlier copy is already there.
     pub(super) fn copy(&mut self, segment: &Segment, damage: Range<u64>) -> bool {
         let path = self.folder.join(format!("{:016x}-{}.bin", segment.number, damage.start));
         if path.exists() {
@@ -63,14 +63,14 @@ impl Aside {
         let kept = if self.bytes + bytes <= MAX_BYTES { bytes } else { 0 };
         match fs::write(&path, segment.bytes_with_gaps(offset..offset + kept)) {
             Ok(()) => self.count(kept),
-            // On a full disk, say, which is not to be filled by what is told of it.
+            // On a full disk, for example; log lines about it must not fill the disk further.
             Err(error) if told.is_some() => tracing::warn!("failed to keep {}: {error}", path.display()),
             Err(_) => {}
         }
         true
     }
 
-    /// Tells how many regions there were of which nothing was said.
+    /// Logs how many regions were not logged.
     pub(super) fn tell_rest(&mut self) {
         if let Some(held_back) = self.told.rest(Instant::now()) {
             tracing::warn!(held_back, "more regions of the spool cannot be read");
@@ -89,7 +89,7 @@ impl Aside {
                 let reason = format!("failed to move {} to {}: {error}", from.display(), to.display());
                 return Err(io::Error::new(error.kind(), reason));
             }
-            // Somebody has removed it.
+            // The segment was removed by somebody else.
             Err(_) => {}
         }
         Ok(())

@@ -1,13 +1,14 @@
-//! `positions`: how far each upstream is, and the figures that the records do not tell.
+//! `positions`: the position of each upstream, and the figures that do not follow from the records.
 //!
-//! The file has two slots of 16 KiB, written in turn and in place, so that a full disk cannot keep what was acknowledged
-//! from being forgotten. The slot with the higher generation and a right checksum counts. Numbers are little-endian.
+//! The file has two slots of 16 KiB, written in turn and in place, so that positions can be written, and what was acknowledged
+//! can be forgotten, even on a full disk. Of the slots with a correct checksum, the one with the higher generation counts.
+//! Numbers are little-endian.
 //!
 //! | bytes | |
 //! |---|---|
 //! | 8 | `BLKPOSIT` |
 //! | 4 | version, 1 |
-//! | 4 | length of the slot up to its checksum |
+//! | 4 | length of the slot's content before its checksum |
 //! | 8 | generation |
 //! | 16 | segment and offset up to which the spool was durable |
 //! | 16 | entries and annotations before that place, since the spool was made |
@@ -29,7 +30,7 @@ use crate::ledger::Count;
 
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 16 << 10;
-/// Most upstreams, so that they fit a slot whatever their names.
+/// Most upstreams: this many fit in a slot even with the longest names.
 pub const MAX_UPSTREAMS: usize = 32;
 /// Longest name of an upstream.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -37,14 +38,14 @@ pub const MAX_NAME_BYTES: usize = 255;
 const MAGIC: [u8; 8] = *b"BLKPOSIT";
 const VERSION: u32 = 1;
 
-/// A place in the spool: before the record that begins there.
+/// A place in the spool, before the record that begins there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Position {
     /// Number of the segment.
     pub segment: u64,
     /// Bytes from its beginning.
     pub offset: u64,
-    /// What all records before this place held.
+    /// The count of all records before this place.
     pub before: Count,
 }
 
@@ -55,35 +56,35 @@ impl Position {
     }
 }
 
-/// One upstream.
+/// The stored state of one upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamState {
     /// Its name: host and port.
     pub name: String,
     /// Everything before this was acknowledged or lost.
     pub position: Position,
-    /// Spooled for it.
+    /// Spooled for this upstream.
     pub offered: Count,
-    /// Acknowledged by it.
+    /// Acknowledged by this upstream.
     pub acked: Count,
     /// Lost, in the order of [`Loss::ALL`](crate::ledger::Loss::ALL).
     pub lost: [Count; 3],
 }
 
-/// Everything that is kept.
+/// The content of a slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Everything before this was durable.
     pub durable: Position,
     /// What had arrived by then.
     pub received: Count,
-    /// In calls that could not be read.
+    /// What had arrived by then in calls that could not be read.
     pub malformed: Count,
     /// The upstreams.
     pub upstreams: Vec<UpstreamState>,
 }
 
-/// The file.
+/// The file of positions.
 #[derive(Debug)]
 pub struct Positions {
     file: File,
@@ -91,19 +92,19 @@ pub struct Positions {
     has_bad_place: bool,
 }
 
-/// What the file says.
+/// What was found in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The latest of what was written that can be read.
+    /// The latest checkpoint that can be read.
     Checkpoint(Checkpoint),
-    /// It is new.
+    /// The file is new.
     Nothing,
-    /// Neither slot can be read. These are the bytes, with zeros where the disk does not give them back.
+    /// Neither slot can be read. These are the bytes, with zeros where they cannot be read from the disk.
     Unreadable(Vec<u8>),
 }
 
 impl Positions {
-    /// Opens or makes the file, and reads what it says.
+    /// Opens or creates the file, and reads it.
     ///
     /// # Errors
     /// When the file system refuses, or a slot is of another version.
@@ -114,9 +115,9 @@ impl Positions {
         let length = file.metadata()?.len();
         let is_short = length < bytes.len() as u64;
         if is_short {
-            // Of one that was cut short what is left may still be read. A new one is never left with a part of its length.
+            // The rest of a file that was cut short may still be readable. A new file always gets its full length.
             file.set_len(bytes.len() as u64)?;
-            // A full disk keeps no upstream from what the spool holds. Whoever writes them is told of it.
+            // A full disk must not keep upstreams from what the spool holds. Writing the positions reports it.
             let _taken_later = take_room(&file, length == 0);
         }
         let mut has_bad_place = false;
@@ -138,17 +139,17 @@ impl Positions {
         Ok((Positions { file, generation, has_bad_place }, found))
     }
 
-    /// Whether the disk did not give back a part of the file when it was opened.
+    /// Whether a part of the file could not be read from the disk when it was opened.
     pub fn has_bad_place(&self) -> bool {
         self.has_bad_place
     }
 
-    /// Where they are written.
+    /// The file to which the positions are written.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Goes on in a new file: nothing that lies there counts.
+    /// Continues in a new file at `path`: the content of a file that is already there does not count.
     pub(super) fn move_to(&mut self, path: &Path) -> io::Result<()> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
         let file = file.map_err(naming(path))?;
@@ -158,17 +159,17 @@ impl Positions {
         Ok(())
     }
 
-    /// Writes durably.
+    /// Writes a checkpoint durably.
     ///
     /// # Errors
-    /// When the file system refuses; what was written last still counts then.
+    /// When the file system refuses; the last checkpoint still counts then.
     pub fn write(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
         let generation = self.generation + 1;
         let slot = (generation % 2) * SLOT_BYTES as u64;
         #[cfg(test)]
         super::files::tests::check_room()?;
         let mut bytes = encode(generation, checkpoint);
-        // What is written whole is not read before, so that a place that the disk does not give back takes it.
+        // Whole pages are written without reading them first, so that the write also works over a place that cannot be read.
         bytes.resize(SLOT_BYTES, 0);
         self.file.write_all_at(&bytes, slot)?;
         self.file.sync_data()?;
@@ -177,7 +178,7 @@ impl Positions {
     }
 }
 
-/// Takes the room of both slots from the disk, so that one that is full later cannot refuse them.
+/// Allocates room for both slots, so that a disk that is full later cannot refuse them.
 fn take_room(file: &File, is_new: bool) -> io::Result<()> {
     #[cfg(test)]
     super::files::tests::check_room()?;
@@ -187,7 +188,7 @@ fn take_room(file: &File, is_new: bool) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Says whether the disk gives it back; if not, the bytes are zeros.
+/// Reads a slot; if it cannot be read from the disk, returns false, and the bytes are zeros.
 fn read_slot(file: &File, slot: &mut [u8], at: u64) -> io::Result<bool> {
     match read_exact(file, slot, at) {
         Err(error) if is_of_bad_place(&error) => {
@@ -245,7 +246,8 @@ fn put_position(bytes: &mut Vec<u8>, position: &Position) {
     put_count(bytes, position.before);
 }
 
-/// The version of a slot and its bytes before the checksum, which stand where they do in every version; none if that is wrong.
+/// The version of a slot, and its bytes before the checksum; both have the same place in every version. None if the checksum is
+/// wrong.
 fn whole(slot: &[u8]) -> Option<(u32, &[u8])> {
     let length = u32::from_le_bytes(slot.get(12..16)?.try_into().ok()?) as usize;
     let body = slot.get(..length)?;
@@ -254,12 +256,12 @@ fn whole(slot: &[u8]) -> Option<(u32, &[u8])> {
     (length >= 24 && body[..8] == MAGIC && sum == xxh3_64(body)).then_some((version, body))
 }
 
-/// The version of a slot that is whole and not of this version, which is no damage.
+/// The version of an intact slot of another version, which is not damage.
 fn other_version(slot: &[u8]) -> Option<u32> {
     whole(slot).map(|(version, _)| version).filter(|version| *version != VERSION)
 }
 
-/// Generation and content of a slot; none if its checksum is wrong, it is of another version, or its content makes no sense.
+/// The generation and content of a slot; none if its checksum is wrong, its version is another, or its content makes no sense.
 pub fn decode(slot: &[u8]) -> Option<(u64, Checkpoint)> {
     let (_, body) = whole(slot).filter(|(version, _)| *version == VERSION)?;
     let mut rest = Rest(&body[16..]);
@@ -307,7 +309,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Where slots lie that the disk does not give back to this thread.
+        /// The places of slots that this thread cannot read.
         static BAD: RefCell<Vec<u64>> = RefCell::default();
     }
 

@@ -1,4 +1,4 @@
-//! The spool as an upstream sees it: batches to send, and what became of them.
+//! The spool as an upstream sees it: batches to send, and their outcome.
 
 use std::io;
 
@@ -35,17 +35,17 @@ impl Batch {
         self.records.len()
     }
 
-    /// Whether there is none: what lay there cannot be read.
+    /// Whether there are no records, because what lay there cannot be read.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Memory that it takes, roughly.
+    /// Roughly the memory that the batch takes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Where the next one begins.
+    /// Where the next batch begins.
     pub fn end(&self) -> Position {
         self.end
     }
@@ -61,7 +61,7 @@ impl Batch {
 }
 
 impl Upstream {
-    /// Moves on to `position`; what lies between was not read and is lost.
+    /// Moves on to `position`; the records in between were not read and count as lost. Returns their count.
     pub(super) fn lose_until(&mut self, position: Position, cause: Loss) -> Count {
         let lost = position.before - self.position.before;
         self.delivered.in_flight -= lost;
@@ -78,13 +78,13 @@ impl State {
         Position { segment: segment.number, offset: SEGMENT_HEADER_BYTES as u64, before: segment.before }
     }
 
-    /// The segment in which, or after which, a position lies.
+    /// The index of the segment of a position; if that segment is gone, of the next one.
     fn index_of(&self, position: &Position) -> usize {
         let later = self.segments.partition_point(|segment| segment.number < position.segment);
         later.min(self.segments.len() - 1)
     }
 
-    /// What all records before a place held, if that is the end of its segment.
+    /// The count of all records before a place, if that place is the end of its segment.
     fn before_end(&self, segment: u64, offset: u64) -> Option<Count> {
         let index = self.segments.binary_search_by_key(&segment, |segment| segment.number).ok()?;
         let next = self.segments.get(index + 1);
@@ -92,7 +92,7 @@ impl State {
         (offset >= self.segments[index].length).then_some(before)
     }
 
-    /// Where reading goes on: positions at the end of a segment, or in one that is gone, are led on.
+    /// Where reading continues from a position: at the end of a segment, or in one that is gone, at the next segment.
     fn reading_place(&self, position: Position) -> (usize, Position) {
         let mut index = self.index_of(&position);
         let mut place = position;
@@ -106,7 +106,7 @@ impl State {
         (index, place)
     }
 
-    /// Moves positions from the end of a segment to the beginning of the next, so that the first can be removed.
+    /// Moves positions from the end of a segment to the beginning of the next one, so that the segment can be removed.
     pub(super) fn step_over_ends(&mut self) {
         for upstream in 0..self.upstreams.len() {
             let (_, place) = self.reading_place(self.upstreams[upstream].position);
@@ -128,18 +128,18 @@ impl Spool {
         self.lock().upstreams[upstream].delivered.in_flight == Count::default()
     }
 
-    /// Rung when there may be more for an upstream.
+    /// The bell that rings when there may be more for an upstream.
     pub fn bell(&self, upstream: usize) -> &Doorbell {
         &self.bells[upstream]
     }
 
-    /// The next records for an upstream, at least one and else at most so many bytes and entries; none when there are no
-    /// more. They begin behind `read`, the end of a batch that was read before and is not settled, or else with the first
-    /// that is not settled. A place that cannot be read is passed over, as damaged, only if the disk has no more trouble than
-    /// that: it has to take what is written, durably.
+    /// The next records for an upstream: at least one, and otherwise at most `max_bytes` and `max_entries`; none if there are no
+    /// more. They begin at `read`, the end of an earlier batch that is not settled yet, or else with the first record that is
+    /// not settled. A place that cannot be read is skipped as damaged only if the disk works otherwise: the positions have to
+    /// be written durably first.
     ///
     /// # Errors
-    /// When the spool cannot be read, or over a bad place not be written.
+    /// When the spool cannot be read, or, before skipping a bad place, the positions cannot be written.
     pub fn next_batch(
         &self,
         upstream: usize,
@@ -156,7 +156,7 @@ impl Spool {
         if let Some(damage) = &chunk.damage {
             self.set_aside(&segment, damage.clone());
         }
-        // Of damage up to the end it is known how much that was; of any other the next record tells.
+        // For damage up to the end of a segment, the count is known here; for any other, the next record tells it.
         let before = chunk.after().or_else(|| self.lock().before_end(segment.number, chunk.end));
         let before = before.unwrap_or(place.before);
         let end = Position { segment: segment.number, offset: chunk.end, before };
@@ -172,20 +172,20 @@ impl Spool {
         place.is_before(&state.end()).then(|| (state.segments[index].clone(), place))
     }
 
-    /// Whether an upstream has nothing to do with a batch any more: its records are settled, or were evicted.
+    /// Whether a batch no longer concerns an upstream: its records are settled, or were evicted.
     pub fn has_passed(&self, upstream: usize, batch: &Batch) -> bool {
         !self.lock().upstreams[upstream].position.is_before(&batch.end)
     }
 
-    /// Counts what became of one record of a batch: the upstream has it, but for what it has `rejected` for good. What was
-    /// evicted in the meantime stays counted as that.
+    /// Counts the outcome of one record of a batch: the upstream has it, except for what it has `rejected` for good. A record
+    /// that was evicted meanwhile stays counted as evicted.
     pub fn settle_record(&self, upstream: usize, batch: &Batch, record: usize, rejected: Count) {
         let mut state = self.lock();
         settle_one(&mut state.upstreams[upstream], batch, &batch.records[record], rejected);
         state.dirty = true;
     }
 
-    /// Counts every record of a batch as acknowledged, and goes on behind it.
+    /// Counts every record of a batch as acknowledged, and moves the position behind the batch.
     pub fn settle(&self, upstream: usize, batch: &Batch) {
         let mut state = self.lock();
         let one = &mut state.upstreams[upstream];
@@ -195,7 +195,7 @@ impl Spool {
         state.pass(upstream, batch);
     }
 
-    /// Goes on behind a batch each of whose records was settled.
+    /// Moves the position behind a batch whose records were all settled.
     pub fn pass(&self, upstream: usize, batch: &Batch) {
         self.lock().pass(upstream, batch);
     }
@@ -216,10 +216,10 @@ fn settle_one(upstream: &mut Upstream, batch: &Batch, record: &Record, rejected:
     if start.is_before(&upstream.position) {
         return;
     }
-    // Records that should lie before this one and were not read.
+    // Records before this one that were not read.
     upstream.lose_until(start, Loss::Damaged);
     upstream.position = batch.end_of(record);
-    // Its annotations may be counted otherwise than when it was spooled, by another configuration.
+    // Another configuration may count annotations differently from when the record was spooled.
     let (whole, rejected) = (record.header.count, rejected.within(record.header.count));
     upstream.delivered.in_flight -= whole;
     upstream.delivered.acked += whole - rejected;

@@ -6,10 +6,10 @@ use crate::ledger::Count;
 /// The entries of a call on their way into the spool.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// Their bytes, one behind the other.
+    /// The bytes of the entries, one after another.
     payload: Vec<u8>,
     records: Vec<DraftRecord>,
-    /// What they hold, counted entry by entry when they were read.
+    /// The count of all entries, made entry by entry when they were read.
     pub count: Count,
 }
 
@@ -20,7 +20,7 @@ struct DraftRecord {
 }
 
 impl Draft {
-    /// A record takes further entries below this size. It is what is sent, counted and lost as one.
+    /// A record gets further entries up to this size. A record is sent, counted and lost as a whole.
     const RECORD_BYTES: usize = 64 << 10;
 
     /// Adds one entry.
@@ -39,12 +39,12 @@ impl Draft {
         self.count += count;
     }
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Bytes that it takes in memory and, nearly, on disk.
+    /// Bytes that the draft takes in memory and, roughly, on disk.
     pub fn bytes(&self) -> usize {
         self.payload.len() + self.records.len() * (size_of::<DraftRecord>() + RECORD_HEADER_BYTES)
     }
@@ -55,7 +55,7 @@ impl Draft {
     }
 }
 
-/// The records of these calls in this segment, behind so many entries, and what they hold.
+/// Encodes the records of these calls for a segment, after a count of `before`. Returns the bytes and the count of the records.
 pub(super) fn encode(drafts: &[Draft], segment: u64, mut before: Count, size: usize) -> (Vec<u8>, Count) {
     let (mut bytes, mut accepted) = (Vec::with_capacity(size), Count::default());
     for (payload, count) in drafts.iter().flat_map(Draft::payloads) {

@@ -1,10 +1,10 @@
-//! The spool's files: whose they are, and which one an error is about.
+//! The spool's files: locking them, syncing them, and naming the file that an error is about.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
-/// Says which file could not be had: a folder holds several.
+/// Adds the path to an error, since a folder holds several files.
 pub(super) fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -12,7 +12,7 @@ pub(super) fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
 /// Locks a file as long as it is open.
 ///
 /// # Errors
-/// When another relay has it, or the file system has no locks.
+/// When another relay has locked it, or the file system has no locks.
 pub(super) fn take_alone(file: &File) -> io::Result<()> {
     file.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => io::Error::other("another relay uses it; give each its own spool_dir"),
@@ -20,10 +20,10 @@ pub(super) fn take_alone(file: &File) -> io::Result<()> {
     })
 }
 
-/// Makes what was written of a file durable.
+/// Makes what was written to a file durable.
 ///
 /// # Errors
-/// When the disk does not take it. The system tells that once, and not again.
+/// When the disk refuses. The system reports that once, and not again.
 pub(super) fn make_durable(file: &File) -> io::Result<()> {
     #[cfg(test)]
     tests::check_sync()?;
@@ -43,7 +43,7 @@ pub(super) mod tests {
         static FAILING_SYNCS: Cell<u32> = Cell::default();
     }
 
-    /// Has the disk not take what it is told of segments by this thread the next few times.
+    /// Makes the next `times` syncs of segments by this thread fail.
     pub(in super::super) fn fail_syncs(times: u32) {
         FAILING_SYNCS.set(times);
     }
@@ -54,7 +54,7 @@ pub(super) mod tests {
         Err(Errno::IO.into())
     }
 
-    /// Has the disk take nothing more from this thread, or take it again.
+    /// Makes the disk look full to this thread, or not.
     pub(in super::super) fn set_full(is_full: bool) {
         IS_FULL.set(is_full);
     }

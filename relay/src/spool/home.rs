@@ -1,12 +1,12 @@
-//! The spool's folder while the relay runs: it is this relay's alone, and what somebody removes of it is made anew.
+//! The spool's folder while the relay runs: only this relay uses it, and what somebody removes from it is created again.
 //!
-//! A relay that is refused because of `lock` tempts to remove that. So each segment is locked as well: two relays that append to
-//! the same one would write over what each has answered with `OK`.
+//! A user whose relay is refused because of `lock` may be tempted to remove that file. So each segment is locked as well: two
+//! relays that append to the same segment would overwrite entries that each has answered with `OK`.
 //!
-//! A file that was removed, or whose folder was, can still be written, and is gone once it is closed. So a commit asks whether
-//! its segment can be opened again, and the positions whether they lie where the next start looks for them. What upstreams
-//! have not got yet of segments that were removed is sent from the open files; should the relay end before, the next start
-//! counts it as `damaged`, for the segments that follow tell what came before them.
+//! A file that was removed, or whose folder was, can still be written, and is gone once it is closed. So each commit checks that
+//! its segment can be found at its path, and each write of the positions checks the same for their file. What upstreams have not
+//! received yet of removed segments is sent from the open files. If the relay stops before, the next start counts that as
+//! `damaged`, since later segments tell how much came before them.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,22 +19,22 @@ use super::aside::ASIDE;
 use super::checkpoint::{Checkpoint, Positions};
 use super::files::{naming, take_alone};
 
-/// Where the positions are written down.
+/// The path of the file of positions.
 pub(super) fn positions_path(folder: &Path) -> PathBuf {
     folder.join("positions")
 }
 
-/// A folder that is locked as long as this lives.
+/// The spool's folder, locked as long as this lives.
 #[derive(Debug)]
 pub(super) struct Home {
     lock: File,
 }
 
 impl Home {
-    /// Makes the folder if it is missing, and locks it.
+    /// Creates the folder if it is missing, and locks it.
     ///
     /// # Errors
-    /// When it cannot be made, or another relay has it.
+    /// When it cannot be created, or another relay uses it.
     pub(super) fn take(folder: &Path) -> io::Result<Home> {
         let (aside, lock) = (folder.join(ASIDE), folder.join("lock"));
         fs::create_dir_all(&aside).map_err(naming(&aside))?;
@@ -43,7 +43,7 @@ impl Home {
         Ok(Home { lock })
     }
 
-    /// Takes it again where it was made anew: that is another folder, which nobody has locked.
+    /// Locks the folder again if it was created again: that is another folder, which nobody has locked.
     fn keep(&mut self, folder: &Path) -> io::Result<()> {
         if must_lie_at(&self.lock, &folder.join("lock")).is_err() {
             *self = Home::take(folder)?;
@@ -65,7 +65,7 @@ pub(super) fn must_lie_at(file: &File, path: &Path) -> io::Result<()> {
 }
 
 impl Spool {
-    /// Makes what is missing of the folder, and a segment for what comes. Only the thread that appends calls it.
+    /// Creates what is missing of the folder, and a segment for new entries. Only the thread that appends calls it.
     pub(super) fn go_on_in_new_files(&self) -> io::Result<()> {
         self.keep_home()?;
         self.roll()?;
@@ -77,7 +77,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Writes the positions down where the next start looks for them.
+    /// Writes the positions where the next start looks for them.
     pub(super) fn write_at_home(&self, positions: &mut Positions, checkpoint: &Checkpoint) -> io::Result<()> {
         let path = positions_path(&self.folder);
         if must_lie_at(positions.file(), &path).is_err() {

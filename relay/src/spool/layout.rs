@@ -1,4 +1,4 @@
-//! The spool's bytes. Numbers are little-endian, checksums XXH3 (64 bits); `tests/golden/decode_spool.py` reads it too.
+//! The spool's file format. Numbers are little-endian, checksums XXH3 (64 bits); `tests/golden/decode_spool.py` reads it too.
 //!
 //! The folder holds segments, named by 16 hexadecimal digits and `.spool`, with rising numbers; `positions`
 //! ([`checkpoint`](super::checkpoint)); `lock`; and `damaged/`, for what could not be read.
@@ -28,10 +28,10 @@
 //! | 24 | 8 | annotations likewise |
 //! | 32 | 8 | checksum of the payload |
 //! | 40 | 8 | checksum of bytes 0 to 39, seeded with the segment's number |
-//! | 48 | … | the payload: `LogEntry` structs of Scribe in TBinary, one behind the other, as they came |
+//! | 48 | … | the payload: `LogEntry` structs of Scribe in TBinary, one after another, as they arrived |
 //!
-//! The numbers of what came before make every gap countable: the next record that can be read says exactly how much
-//! lies between it and the last one.
+//! The counts of what came before make every gap countable: the next record that can be read says exactly how much lies
+//! between it and the last one.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -52,20 +52,20 @@ const VERSION: u32 = 1;
 /// The beginning of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// Its number.
+    /// The segment's number.
     pub number: u64,
-    /// What all segments before it held.
+    /// The count of all segments before it.
     pub before: Count,
 }
 
 /// The beginning of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Bytes of its payload.
+    /// Bytes of the payload.
     pub length: u32,
-    /// What it holds.
+    /// The count of its entries and annotations.
     pub count: Count,
-    /// What all records before it held.
+    /// The count of all records before it.
     pub before: Count,
     /// Checksum of the payload.
     pub payload_sum: u64,
@@ -98,7 +98,7 @@ fn count_at(bytes: &[u8], at: usize) -> Count {
 }
 
 impl SegmentHeader {
-    /// Its bytes.
+    /// The header's bytes.
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
@@ -111,20 +111,20 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Reads it; none if the bytes are too few or no header of this version.
+    /// Reads a header; none if the bytes are too few or not a header of this version.
     pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
         let of_this = SegmentHeader::version(bytes)? == VERSION;
         of_this.then(|| SegmentHeader { number: u64_at(bytes, 16), before: count_at(bytes, 24) })
     }
 
-    /// The version of a header that is whole: magic, version and checksum stand where they do in every version.
+    /// The version of an intact header: magic, version and checksum have the same place in every version.
     fn version(bytes: &[u8]) -> Option<u32> {
         let bytes = bytes.get(..SEGMENT_HEADER_BYTES)?;
         let sound = bytes[..8] == SEGMENT_MAGIC && u64_at(bytes, 56) == xxh3_64(&bytes[..56]);
         sound.then(|| u32_at(bytes, 8))
     }
 
-    /// The version of a header that is whole and not of this version, which is no damage.
+    /// The version of an intact header of another version, which is not damage.
     pub fn other_version(bytes: &[u8]) -> Option<u32> {
         SegmentHeader::version(bytes).filter(|version| *version != VERSION)
     }
@@ -148,7 +148,7 @@ impl RecordHeader {
         bytes.resize(start + record_bytes(payload.len()), 0);
     }
 
-    /// Reads the header of a record of `segment`; none if the bytes are too few or no such header.
+    /// Reads the header of a record of `segment`; none if the bytes are too few or not such a header.
     pub fn decode(bytes: &[u8], segment: u64) -> Option<RecordHeader> {
         let bytes = bytes.get(..RECORD_HEADER_BYTES)?;
         let sound =

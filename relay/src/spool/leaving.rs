@@ -1,4 +1,4 @@
-//! What leaves the spool: what every upstream has passed, and the oldest where there is no room.
+//! What leaves the spool: segments that every upstream has passed, and the oldest segment when there is no room.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use super::{Left, Spool, WhenFull, segment};
 use crate::ledger::{Count, Loss};
 
 impl Spool {
-    /// Writes the positions down if they have moved, and removes what every upstream has passed; tells what was lost.
+    /// Writes the positions if they have moved, and removes the segments that every upstream has passed; logs what was lost.
     ///
     /// # Errors
     /// When the positions cannot be written; nothing is removed then.
@@ -24,7 +24,7 @@ impl Spool {
         state.tell_damaged(now);
         let is_dirty = state.dirty;
         drop(state);
-        // While somebody copies a large region there is something to be told of later.
+        // The lock is held while a large region is copied; the rest can be logged later.
         if let Ok(mut aside) = self.aside.try_lock() {
             aside.tell_rest();
         }
@@ -34,9 +34,8 @@ impl Spool {
         self.write_positions()
     }
 
-    /// Empties the segment that takes records if every upstream has passed all there is, so that the disk has room for the
-    /// next one; returns whether it did. Positions behind its end are written down before (invariant 2), and the start after
-    /// a crash removes an empty file.
+    /// Empties the newest segment if every upstream has everything, so that the disk has room for the next one; returns whether
+    /// it did. Positions behind its end are written first (invariant 2), and a start after a crash removes the empty file.
     pub(super) fn empty_passed(&self) -> io::Result<bool> {
         let passed = {
             let state = self.lock();
@@ -57,13 +56,13 @@ impl Spool {
             last.length = 0;
         }
         drop(state);
-        // The disk may fail to give the room back; nothing is written behind what is gone from the file all the same.
+        // Even if the disk fails to free the room, nothing more is written to this file.
         make_durable(&passed.file)?;
         Ok(true)
     }
 
-    /// Writes the positions down, and removes what every upstream has passed: nobody looks for that again before something
-    /// moves.
+    /// Writes the positions, and removes the segments that every upstream has passed: nothing else would remove them before a
+    /// position moves again.
     pub(super) fn write_positions(&self) -> io::Result<()> {
         let mut positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
         let checkpoint = {
@@ -93,7 +92,7 @@ impl Spool {
         removed.into_iter().for_each(|left| self.remove(left));
     }
 
-    /// Removes what has left; what cannot be removed takes its room further on.
+    /// Removes a segment that has left. If it cannot be removed, it still counts as room in use.
     fn remove(&self, left: Left) {
         if self.remove_file(left).is_err() {
             let mut state = self.lock();
@@ -110,10 +109,10 @@ impl Spool {
         }
     }
 
-    /// Tries again to remove, or to set aside, what has left. Only housekeeping does so.
+    /// Tries again to remove, or to set aside, the segments that have left. Only housekeeping calls this.
     ///
     /// # Errors
-    /// When the file system still refuses that for one of them.
+    /// When the file system still refuses for one of them.
     pub fn remove_left(&self) -> io::Result<()> {
         let left = self.lock().left.clone();
         let mut removed = Ok(());
@@ -130,14 +129,15 @@ impl Spool {
         removed
     }
 
-    /// Takes a segment away, if the spool is over its bound and drops the oldest.
+    /// Drops the oldest segment, if the spool is over its limit and `when_full` is `drop_oldest`.
     pub fn shrink(&self) {
         if self.limits.when_full == WhenFull::DropOldest && self.lock().left.is_empty() {
             self.evict_oldest(self.limits.bytes);
         }
     }
 
-    /// Takes the oldest segment from every upstream that has not passed it, if all have more than so many bytes.
+    /// Drops the oldest segment, if all segments together have more than `most_bytes`. Every upstream that has not passed it loses
+    /// the rest of it.
     pub(super) fn evict_oldest(&self, most_bytes: u64) {
         let mut state = self.lock();
         if state.segments.len() < 2 || state.bytes <= most_bytes {
@@ -157,7 +157,7 @@ impl Spool {
             state.tell_evicted();
         }
         drop(state);
-        // Should that fail, housekeeping tries again, and tells of it.
+        // If this fails, housekeeping tries again, and logs it.
         let _written_later = self.write_positions();
         self.remove(oldest);
     }

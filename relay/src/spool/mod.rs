@@ -1,20 +1,21 @@
-//! The spool: a log of entries on disk, and for each upstream how far it is.
+//! The spool: a log of entries on disk, and the position of each upstream in it.
 //!
-//! Constraints: `OK` is only answered for what is durable; memory does not grow with what is spooled; the disk holds no
-//! more than the bound; a dead upstream holds up nobody else; damage costs what it hit and nothing more; every loss is
-//! counted, for each upstream it is one to.
+//! Constraints: `OK` is answered only for what is durable; memory does not grow with what is spooled; the disk holds no
+//! more than the limit; a dead upstream does not hold up the others; damage costs only the entries that it hit; every loss is
+//! counted for each upstream that it affects.
 //!
-//! One thread ([`writer`]) appends, each group of calls with one `fdatasync`. Upstreams read the files and move their
-//! positions when they have an answer. A thread of housekeeping writes the positions down, then removes what everybody
-//! has passed. Nothing is rewritten but the positions.
+//! One thread ([`writer`]) appends, with one `fdatasync` for each group of calls. Upstreams read the files and move their
+//! positions when they have an answer. A housekeeping thread writes the positions, then removes the segments that all upstreams
+//! have passed. Only the positions are ever rewritten.
 //!
 //! - Invariant 1: a position never passes a record that was neither acknowledged by its upstream nor counted as lost to it.
-//! - Invariant 2: a segment is removed only after positions behind it were written down, so that a restart knows why it
-//!   is gone. (Should that write fail, the restart counts the gap as `damaged`: known, though not by its cause.)
-//! - Invariant 3: `offered = acked + in_flight + lost` for each upstream, at every moment the lock is free.
+//! - Invariant 2: a segment is removed only after positions behind it were written, so that a restart knows why it is gone.
+//!   (An evicted segment is removed even if that write fails; a restart then counts the gap as `damaged`: the loss is known,
+//!   but not its cause.)
+//! - Invariant 3: `offered = acked + in_flight + lost` for each upstream, whenever the lock is free.
 //!
-//! A reader that holds nobody up, such as a live view, would be a position that starts at the end, is not written down,
-//! and is not asked before a segment is removed.
+//! A reader that holds up nothing, such as a live view, would be a position that starts at the end, is not written, and does
+//! not keep segments from being removed.
 
 mod aside;
 pub mod checkpoint;
@@ -52,7 +53,7 @@ use home::Home;
 use layout::{SEGMENT_HEADER_BYTES, record_bytes};
 use segment::Segment;
 
-/// What happens to new calls when the spool has reached its bound.
+/// What to do with new calls when the spool is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -69,19 +70,19 @@ pub enum WhenFull {
 pub struct Limits {
     /// Most bytes of all segments.
     pub bytes: u64,
-    /// A segment of this size takes no further records.
+    /// A segment of this size gets no further records.
     pub segment_bytes: u64,
-    /// What happens then.
+    /// What to do when the spool is full.
     pub when_full: WhenFull,
 }
 
 impl Limits {
-    /// Segments that are small beside the bound, for what leaves at a time is a whole one.
+    /// Chooses segments that are small compared with the limit, since the spool drops whole segments.
     pub fn new(bytes: u64, when_full: WhenFull) -> Self {
         Limits { bytes, segment_bytes: (bytes / 16).clamp(64 << 10, 64 << 20), when_full }
     }
 
-    /// Files that a full spool has open: each of its segments, which are as large as they may be, and a few more.
+    /// Files that a full spool has open: all its segments, at full size, and a few more.
     pub fn files(&self) -> u64 {
         self.bytes / self.segment_bytes + 8
     }
@@ -90,28 +91,28 @@ impl Limits {
 /// Why nothing was appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// The bound is reached, and the oldest is to be kept.
+    /// The limit is reached, and the oldest entries must be kept.
     #[error("the spool is full")]
     Full,
-    /// The disk refuses, being full or read-only perhaps; nobody reads what it may have taken, and the next attempt may succeed.
+    /// The disk refuses: it may be full or read-only. What it may have written is never read, and the next attempt may succeed.
     #[error("failed to write the spool: {0}")]
     Disk(io::Error),
 }
 
-/// One upstream's place and figures.
+/// One upstream's position and figures.
 #[derive(Debug)]
 struct Upstream {
     name: String,
     position: Position,
     delivered: Delivered,
-    /// Of entries that it does not get because of damage,
+    /// Limits the log lines about entries that it lost because of damage.
     damage: Notices,
-    /// and how many of them were told of.
+    /// How many of these entries the log has reported.
     damaged_said: u64,
 }
 
 impl Upstream {
-    /// How many entries damage has cost it of which nothing was said, once a line may be written of that.
+    /// How many entries that it lost because of damage have not been logged yet, once a log line is allowed.
     fn unsaid_damage(&mut self, now: Instant) -> Option<u64> {
         let damaged = self.delivered.lost[Loss::Damaged as usize].entries;
         if damaged == self.damaged_said || self.damage.admit(now).is_none() {
@@ -126,42 +127,42 @@ impl Upstream {
 struct Left {
     number: u64,
     length: u64,
-    /// It is kept for a look, and else removed.
+    /// Whether to move it to `damaged/` rather than remove it.
     is_kept: bool,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Oldest first; the last takes records.
+    /// Oldest first; new records go to the last.
     segments: VecDeque<Segment>,
-    /// What lies there still although it has left, for the file system refuses to remove it, or to move it.
+    /// Segments that have left the spool and still take up room, since the file system refuses to remove or move them.
     left: Vec<Left>,
-    /// Of all segments, also of these.
+    /// Bytes of all segments, including those in `left`.
     bytes: u64,
     arrived: Arrived,
     upstreams: Vec<Upstream>,
     commits: u64,
     damaged_regions: u64,
-    /// Where those begin that lie in segments which are there.
+    /// The beginnings of the damaged regions in segments that still exist.
     damaged: BTreeSet<recover::Place>,
-    /// What upstreams did not get that were taken away before this start.
+    /// What upstreams did not get that were removed from the configuration before this start.
     forgotten: Count,
-    /// Something is not in the file of positions yet.
+    /// Whether something is not in the file of positions yet.
     dirty: bool,
-    /// Of segments that leave before every upstream has them,
+    /// Limits the log lines about segments that are dropped before every upstream has them.
     evictions: Notices,
-    /// and what they held of which nothing was said.
+    /// Entries lost by such drops that the log has not reported yet.
     evicted_unsaid: u64,
 }
 
 impl State {
-    /// Says how much left since that was last said.
+    /// Logs how many entries were lost by dropped segments since the last such line.
     fn tell_evicted(&mut self) {
         let entries = std::mem::take(&mut self.evicted_unsaid);
         tracing::warn!(entries, "the spool is full: dropping its oldest segments, which upstreams lose");
     }
 
-    /// Says what upstreams do not get that cannot be read any more.
+    /// Logs what upstreams do not get because it can no longer be read.
     fn tell_damaged(&mut self, now: Instant) {
         for upstream in &mut self.upstreams {
             if let Some(entries) = upstream.unsaid_damage(now) {
@@ -174,7 +175,7 @@ impl State {
         }
     }
 
-    /// Takes the oldest segment out, whose file is to be removed.
+    /// Takes the oldest segment out of the spool; the caller has to remove its file.
     fn take_oldest(&mut self) -> Option<Left> {
         let oldest = self.segments.pop_front()?;
         self.bytes -= oldest.length;
@@ -210,7 +211,7 @@ impl State {
 /// What the metrics show of the spool.
 #[derive(Debug, Clone)]
 pub struct Figures {
-    /// All that arrived.
+    /// Everything that arrived.
     pub arrived: Arrived,
     /// Name and figures of each upstream.
     pub upstreams: Vec<(String, Delivered)>,
@@ -222,7 +223,7 @@ pub struct Figures {
     pub commits: u64,
     /// Regions that could not be read.
     pub damaged_regions: u64,
-    /// What upstreams did not get that are not configured any more, since this start.
+    /// What upstreams did not get that were removed from the configuration before this start.
     pub forgotten: Count,
 }
 
@@ -234,11 +235,11 @@ pub struct Spool {
     state: Mutex<State>,
     /// One for each upstream, rung when something was appended.
     bells: Vec<Doorbell>,
-    /// Taken before the state.
+    /// The file of positions. Lock order: before `state`.
     positions: Mutex<Positions>,
     /// Keeps other relays out as long as the spool is open.
     home: Mutex<Home>,
-    /// What cannot be read.
+    /// Copies of what cannot be read.
     aside: Mutex<Aside>,
 }
 
@@ -251,8 +252,8 @@ impl Spool {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends calls and makes them durable; all of them or, by an error, none. Only one thread may append. It gives a sign of
-    /// life before each thing that a slow disk takes its time for.
+    /// Appends calls and makes them durable: all of them or, on an error, none. Only one thread may append. It calls
+    /// `sign_of_life` before each step that a slow disk may delay.
     ///
     /// # Errors
     /// When there is no room or the disk refuses.
@@ -260,14 +261,15 @@ impl Spool {
         self.with_remedies(|| self.append_as_it_is(drafts, sign_of_life))
     }
 
-    /// Does what writes once more where it fails for something that can be helped.
+    /// Calls `write` a second time if it fails for a reason that can be remedied: removed files, or a disk that is full of what
+    /// all upstreams have.
     fn with_remedies(&self, write: impl Fn() -> Result<(), AppendError>) -> Result<(), AppendError> {
         match write() {
             Err(AppendError::Disk(error)) if error.kind() == io::ErrorKind::NotFound => {
                 self.go_on_in_new_files().map_err(AppendError::Disk)?;
                 write()
             }
-            // The disk may be full of what nobody needs any more.
+            // The disk may be full of entries that all upstreams have.
             Err(AppendError::Disk(_)) if self.empty_passed().map_err(AppendError::Disk)? => write(),
             done => done,
         }
@@ -277,7 +279,7 @@ impl Spool {
         let size = size_of(drafts);
         sign_of_life();
         self.cut_unfinished().map_err(AppendError::Disk)?;
-        // It may need a new segment, whose header takes room as well.
+        // The append may need a new segment, whose header needs room too.
         self.make_room((SEGMENT_HEADER_BYTES + size) as u64, sign_of_life)?;
         let (segment, before) = self.active(size as u64).map_err(AppendError::Disk)?;
         let (bytes, accepted) = encode(drafts, segment.number, before, size);
@@ -302,13 +304,13 @@ impl Spool {
         Ok(())
     }
 
-    /// Has every attempt to read what the newest segment holds fail, or work again; it can be written all the same.
+    /// Makes every read of the newest segment fail, or work again; writing works in both cases.
     #[cfg(test)]
     pub(crate) fn set_readable(&self, is_readable: bool) {
         self.open_newest_anew(std::fs::File::options().read(is_readable).write(true));
     }
 
-    /// Has every attempt to write the newest segment fail, or work again; it can be read all the same.
+    /// Makes every write to the newest segment fail, or work again; reading works in both cases.
     #[cfg(test)]
     pub(crate) fn set_writable(&self, is_writable: bool) {
         self.open_newest_anew(std::fs::File::options().read(true).write(is_writable));
@@ -321,7 +323,7 @@ impl Spool {
         newest.file = how.open(segment::path(&self.folder, newest.number)).unwrap().into();
     }
 
-    /// Has the disk not give back a place of the oldest segment.
+    /// Makes a range of the oldest segment unreadable.
     #[cfg(test)]
     pub(crate) fn set_bad_place(&self, range: std::ops::Range<u64>) {
         *self.lock().segments[0].bad.lock().unwrap() = range;
@@ -340,7 +342,7 @@ impl Spool {
         self.limits.bytes
     }
 
-    /// What the metrics show.
+    /// The figures for the metrics.
     pub fn figures(&self) -> Figures {
         let state = self.lock();
         Figures {
@@ -354,8 +356,8 @@ impl Spool {
         }
     }
 
-    /// Cuts off what a write left that failed, should the disk have refused that then: another segment may follow only behind
-    /// the end of this one.
+    /// Cuts off what a failed write left behind, if the disk refused that at the time: nothing may lie behind the end of this
+    /// segment before another one follows.
     fn cut_unfinished(&self) -> io::Result<()> {
         let last = self.lock().last().clone();
         last.cut_to_length()
@@ -379,22 +381,22 @@ impl Spool {
             if stuck {
                 return Err(is_stuck());
             }
-            // A segment that takes records cannot leave.
+            // The newest segment cannot leave the spool: another one has to follow it first.
             if single || (passed && used && self.limits.when_full == WhenFull::Refuse) {
                 self.roll().map_err(AppendError::Disk)?;
                 sign_of_life();
             }
             match self.limits.when_full {
                 WhenFull::DropOldest => self.evict_oldest(bound.saturating_sub(size)),
-                // Housekeeping may be about to remove it: whoever writes the positions as well comes behind that.
+                // Housekeeping may be about to remove the segments: writing the positions waits for it, as they share a lock.
                 WhenFull::Refuse if passed => self.write_positions().map_err(AppendError::Disk)?,
                 WhenFull::Refuse => return Err(AppendError::Full),
             }
         }
     }
 
-    /// How large the spool may be by the next append. One that is over its bound, for a restart has made that smaller, must
-    /// not grow; to take all that is too much at once would keep senders waiting.
+    /// How large the spool may be after the next append. A spool that is over its limit, because a restart has lowered that,
+    /// must not grow; dropping all the excess at once would keep senders waiting.
     fn bound(&self) -> u64 {
         match self.limits.when_full {
             WhenFull::DropOldest => self.limits.bytes.max(self.lock().bytes),
@@ -402,7 +404,7 @@ impl Spool {
         }
     }
 
-    /// The segment for so many bytes more, and what all records before them hold.
+    /// The segment to which `size` more bytes go, and the count of all records before them.
     fn active(&self, size: u64) -> io::Result<(Segment, Count)> {
         let full = {
             let state = self.lock();
@@ -430,23 +432,24 @@ impl Spool {
     }
 }
 
-/// What calls take in the spool.
+/// The bytes that calls take in the spool.
 fn size_of(drafts: &[Draft]) -> usize {
     drafts.iter().flat_map(Draft::payloads).map(|(payload, _)| record_bytes(payload.len())).sum()
 }
 
-/// What leaves next might stay as well: it would be lost, and there would be no more room.
+/// The error while segments that have left cannot be removed: the next one to leave might stay too, so that its entries would be
+/// lost without any gain of room.
 fn is_stuck() -> AppendError {
     AppendError::Disk(io::Error::other("segments that have left it cannot be removed, and take up its room"))
 }
 
-/// Writes behind the segment's end. What an error leaves there is no part of it.
+/// Writes behind the segment's end. After an error, what was written there is not part of the segment.
 fn write_durably(segment: &Segment, bytes: &[u8], path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let written = segment.file.write_all_at(bytes, segment.length).and_then(|()| make_durable(&segment.file));
-    // What the next start does not find is not durable.
+    // A segment that the next start would not find is not durable.
     written.and_then(|()| home::must_lie_at(&segment.file, path)).inspect_err(|_| {
-        // A disk that refuses this too is asked again before the next write.
+        // If the disk refuses this too, it is tried again before the next write.
         let _uncut = segment.cut_to_length();
     })
 }

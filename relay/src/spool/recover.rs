@@ -1,5 +1,5 @@
-//! Opening a spool: what an earlier run left is read once, whole. A tail that was never acknowledged is cut off; damage
-//! before it is told of and set aside, and counted when an upstream comes to it.
+//! Opens a spool: reads everything that an earlier run left, once. A tail that was never acknowledged is cut off. Damage before
+//! it is logged and set aside, and counted as lost when an upstream comes to it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Display;
@@ -21,41 +21,41 @@ use super::segment::{self, BadPlace, Chunk, Found, Segment, is_of_bad_place};
 use super::{Left, Limits, Spool, State, Upstream, WhenFull};
 use crate::ledger::{Arrived, Count, Delivered, Loss};
 
-/// How much is read at a time,
+/// How much is read at a time.
 const READ_BYTES: usize = 4 << 20;
-/// and behind what is damaged: there may be more of it, and what lies behind that is read again.
+/// How much is read at a time behind damage: there may be more damage, and what was read beyond that is read again.
 const READ_BYTES_AMID_DAMAGE: usize = 64 << 10;
 
 /// A segment, and an offset in it.
 pub(super) type Place = (u64, u64);
 
-/// What reading every segment brought.
+/// The result of reading all segments.
 #[derive(Debug)]
 struct Scan<'a> {
     folder: &'a Path,
-    /// What the positions know to have been made durable.
+    /// Everything up to here was durable, according to the positions.
     durable: Position,
     aside: &'a mut Aside,
-    /// What the oldest segments hold beyond the bound: that leaves before long.
+    /// Bytes in the oldest segments beyond the spool's limit; these segments will be dropped soon.
     excess: u64,
     segments: Vec<Segment>,
-    /// What should not lie there, and stays.
+    /// Segments that should be moved or removed, and could not be.
     left: Vec<Left>,
-    /// The highest number of a segment that lay there.
+    /// The highest number of a segment that was found.
     last: u64,
-    /// Behind the last record that can be read.
+    /// The count of all records up to the last one that can be read.
     end: Count,
     damaged_regions: u64,
-    /// Where they begin.
+    /// Where the damaged regions begin.
     damaged: BTreeSet<Place>,
-    /// Nothing further may be written to the last segment.
+    /// Whether nothing more may be written to the last segment.
     sealed: bool,
 }
 
 impl Spool {
-    /// Opens or makes the spool in `folder` for these upstreams. One that was not there before takes the place of one that
-    /// is no longer there ([`succession`]), or gets what comes from now on. One that nobody follows is forgotten; the log
-    /// says how much it did not get.
+    /// Opens or creates the spool in `folder` for these upstreams. A new upstream takes the place of one that is no longer
+    /// configured ([`succession`]), or gets what arrives from now on. An upstream without a successor is forgotten; the log says
+    /// how much it did not get.
     ///
     /// # Errors
     /// When the folder cannot be used, or another relay uses it.
@@ -90,8 +90,8 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Keeps a copy of what cannot be read, and counts the region. An upstream that comes to a region again, or a second
-    /// upstream, finds it known, also where the disk takes no copy.
+    /// Keeps a copy of what cannot be read, and counts the region. A region counts once, however often upstreams come to it, even
+    /// if the disk accepts no copy.
     pub(super) fn set_aside(&self, segment: &Segment, damage: Range<u64>) {
         let is_known = {
             let mut state = self.lock();
@@ -120,7 +120,7 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
     let copy = folder.join(ASIDE).join("positions");
     match fs::write(&copy, content) {
         Ok(()) => tracing::warn!("the spool's positions cannot be read: a copy is kept in {}", copy.display()),
-        // Such as a full disk, from which upstreams are to get what the spool holds all the same.
+        // The disk may be full; upstreams should get what the spool holds all the same.
         Err(error) => {
             tracing::warn!(
                 "the spool's positions cannot be read; failed to keep {}: {error}",
@@ -155,7 +155,7 @@ fn scan<'a>(
         sealed: false,
     };
     for number in numbers {
-        // Of all before it is known that the disk has them.
+        // Segments before this one are known to be on the disk.
         if number >= durable.segment {
             page_cache::forget(&segment::path(folder, number));
         }
@@ -166,7 +166,7 @@ fn scan<'a>(
             Found::WithoutHeader(segment) => {
                 scan.set_aside(&segment, 0..SEGMENT_HEADER_BYTES as u64);
                 scan.add(segment, is_last)?;
-                // What it lacks already is not to be lacked by more.
+                // Nothing more is written to a segment that has lost its header.
                 scan.sealed = true;
             }
             Found::Empty => scan.remove_empty(number),
@@ -184,7 +184,7 @@ fn scan<'a>(
     Ok(scan)
 }
 
-/// How many bytes there are beyond the bound, of a spool that drops the oldest.
+/// How many bytes a spool that drops its oldest segments has beyond its limit.
 fn excess(folder: &Path, numbers: &[u64], limits: &Limits) -> u64 {
     match limits.when_full {
         WhenFull::DropOldest => bytes(folder, numbers).saturating_sub(limits.bytes),
@@ -192,15 +192,15 @@ fn excess(folder: &Path, numbers: &[u64], limits: &Limits) -> u64 {
     }
 }
 
-/// How many bytes these segments have.
+/// The bytes of these segments.
 fn bytes(folder: &Path, numbers: &[u64]) -> u64 {
     let length = |number: &u64| fs::metadata(segment::path(folder, *number)).map_or(0, |file| file.len());
     numbers.iter().map(length).sum()
 }
 
 impl Scan<'_> {
-    /// Whether a segment leaves before long and need not be read before: where a restart makes a large spool small, that would
-    /// take minutes. What it holds is told by those behind it, and by the positions.
+    /// Whether a segment will be dropped soon and need not be read: if a restart has lowered the limit of a large spool, reading
+    /// them all would take minutes. The segments behind it, and the positions, tell how much it holds.
     fn is_leaving(&mut self, segment: &Segment, is_last: bool) -> bool {
         let is_leaving = segment.length <= self.excess && !is_last && segment.number < self.durable.segment;
         self.excess = if is_leaving { self.excess - segment.length } else { 0 };
@@ -228,12 +228,12 @@ impl Scan<'_> {
                 self.set_aside(&segment, damage);
             }
             if !is_end_known && is_bad_place {
-                // The next start is not to find there after all what this one counts as lost.
+                // The next start must not find entries there that this one counts as lost.
                 segment.cut(at)?;
             }
             at = chunk.end;
         }
-        // Records behind a gap, or gone from the end, keep their numbers: they are lost, not given out again.
+        // Records that are missing, in a gap or at the end, keep their numbers: they are lost, and new records get new numbers.
         self.sealed = segment.is_read_only || has_bad_place || end != self.end.max(end);
         self.end = self.end.max(end);
         if !is_end_known {
@@ -243,7 +243,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Moves a segment of which nothing can be read out of the spool.
+    /// Moves a segment out of the spool of which nothing can be read.
     fn leave_out(&mut self, number: u64, length: Option<u64>, is_last: bool, why: impl Display) {
         let left = Left { number, length: length.unwrap_or(0), is_kept: true };
         match self.aside.take(self.folder, left) {
@@ -251,7 +251,7 @@ impl Scan<'_> {
                 let kept = self.aside.place_of(number);
                 tracing::warn!(kept = %kept.display(), "{why}; the whole segment is set aside");
             }
-            // Upstreams are to get what is in others all the same.
+            // Upstreams should get what the other segments hold all the same.
             Err(error) => {
                 tracing::warn!("{why}; {error}");
                 self.stays(left);
@@ -271,7 +271,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Housekeeping tries again. What comes goes into a segment behind it: where it lies none can be made.
+    /// Notes a segment that could not be moved or removed; housekeeping tries again. New entries go to a segment with a higher
+    /// number, since none can be created in its place.
     fn stays(&mut self, left: Left) {
         self.left.push(left);
         self.sealed = true;
@@ -288,7 +289,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Whether the positions know what lay before this place.
+    /// Whether everything before this place was durable, according to the positions.
     fn was_durable(&self, number: u64, offset: u64) -> bool {
         (number, offset) <= (self.durable.segment, self.durable.offset)
     }
@@ -298,16 +299,16 @@ impl Scan<'_> {
         self.damaged_regions += u64::from(self.aside.copy(segment, damage));
     }
 
-    /// Something was accepted that lay at the end of the spool, and nothing says how much: it counts as one entry with one
-    /// annotation, which upstreams lose on their way to what is appended from now on.
+    /// Accounts for accepted entries at the end of the spool whose number is unknown: they count as one entry with one
+    /// annotation, which each upstream loses on its way to what is appended from now on.
     fn lose_unknown(&mut self) {
         self.end += Count::entry(1);
         self.sealed = true;
     }
 }
 
-/// Reads on, also over a place that the disk does not give back: whether anything is lost with it is seen when an upstream
-/// comes to it. Says whether there was such a place.
+/// Reads on, even over a place that cannot be read from the disk; whether anything is lost there shows when an upstream comes to
+/// it. Returns whether there was such a place.
 fn read_over_bad_place(segment: &Segment, at: u64, most: usize) -> io::Result<(Chunk, bool)> {
     match segment.read(at, most, u64::MAX, BadPlace::Fails) {
         Err(error) if is_of_bad_place(&error) => {
@@ -330,7 +331,7 @@ fn state(
     names: &[String],
 ) -> io::Result<State> {
     let mut segments = scan.segments;
-    // Upstreams that have everything are behind the newest segment that the positions know, whether that is there or not.
+    // New segments follow the newest one that the positions know, even if that is missing: upstreams may be at its end.
     let is_newest_there = segments.last().is_some_and(|last| last.number >= scan.durable.segment);
     if !is_newest_there || scan.sealed {
         let number = scan.last.max(scan.durable.segment) + 1;
@@ -361,8 +362,8 @@ fn state(
     Ok(state)
 }
 
-/// A segment for what comes. One for which the disk has no room takes nothing, and another one follows once there is some:
-/// upstreams get until then what can be read, and that is what makes room.
+/// Creates a segment for new entries. If the disk has no room for it, it stays empty, and another one follows once there is room.
+/// Until then upstreams get what can be read, and that makes room.
 fn begin(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
     Segment::create(folder, number, before).or_else(|error| {
         tracing::warn!("failed to create a segment of the spool: {error}; it is created once that works");
@@ -370,7 +371,7 @@ fn begin(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
     })
 }
 
-/// What was appended after the last checkpoint arrived as well.
+/// The figures of what arrived, including what was appended after the last checkpoint.
 fn arrived(checkpoint: Option<&Checkpoint>, end: Count) -> Arrived {
     match checkpoint {
         Some(known) => Arrived {
@@ -382,9 +383,9 @@ fn arrived(checkpoint: Option<&Checkpoint>, end: Count) -> Arrived {
     }
 }
 
-/// Gives the names of new upstreams to those that are no longer configured, most behind first: an address was corrected,
-/// or a server has moved, and what was kept for it is what it is to get. Returns what nobody gets of all up to `end`: where one
-/// follows, it gets what the others lack too.
+/// Gives the names of new upstreams to those that are no longer configured, the one that is most behind first: an address was
+/// corrected, or a server has moved, and the new name should get what was kept for the old one. Returns the count of what was
+/// kept for upstreams that are forgotten. If any has a successor, that is 0: the successor gets what the others lack too.
 fn succession(known: &mut Checkpoint, names: &[String], end: Count) -> Count {
     let is_known = |name: &String| known.upstreams.iter().any(|upstream| upstream.name == *name);
     let mut new: VecDeque<&String> = names.iter().filter(|name| !is_known(name)).collect();
@@ -431,7 +432,7 @@ fn upstream(name: &str, known: &Checkpoint, begin: Position, end: Position) -> U
     at_place(name, state.position, delivered)
 }
 
-/// What damage has cost before was told of when it was counted.
+/// An upstream at a position. Losses by damage so far were logged when they were counted.
 fn at_place(name: String, position: Position, delivered: Delivered) -> Upstream {
     let damaged_said = delivered.lost[Loss::Damaged as usize].entries;
     Upstream { name, position, delivered, damage: Notices::default(), damaged_said }

@@ -1,4 +1,4 @@
-//! One segment file: made, found, read. What it holds is input: everything is checked before it is believed.
+//! One segment file: creating, opening and reading it. Its content is untrusted input: everything is checked before it is used.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,22 +18,22 @@ use super::layout::{
 };
 use crate::ledger::Count;
 
-/// How much is looked through at a time, at most, for the next record behind a damaged one,
+/// Most bytes that are searched at a time for the next record behind a damaged one.
 const SEARCH_BYTES: usize = 1 << 20;
-/// and how much at first: mostly it is near.
+/// Bytes that are searched first: the next record is usually near.
 const SEARCH_BYTES_AT_FIRST: usize = 16 << 10;
 
-/// A place that the disk does not give back is skipped up to the next multiple of this.
+/// A place that cannot be read from the disk is skipped up to the next multiple of this.
 const BAD_PLACE_BYTES: u64 = 4096;
-/// What Linux answers for such a place, or where the file system has lost what it knew of it.
+/// The errors of Linux for such a place, or for a file system that has lost its metadata.
 const OF_BAD_PLACES: [Errno; 3] = [Errno::IO, Errno::BADMSG, Errno::UCLEAN];
 
-/// What reading does at a place that the disk does not give back.
+/// What reading does at a place that cannot be read from the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadPlace {
     /// It fails: another attempt may succeed.
     Fails,
-    /// It goes on behind it. Zeros are no record, so that what lies there reads as damaged.
+    /// It reads zeros and goes on. Zeros are not a record, so the place counts as damaged.
     IsZeros,
 }
 
@@ -42,7 +42,7 @@ pub fn is_of_bad_place(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| OF_BAD_PLACES.contains(&errno))
 }
 
-/// A file of our own without anything in it. What another relay has there stays as it is.
+/// Opens or creates an empty file and locks it. A file that another relay has locked stays as it is.
 fn emptied(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
     let file = file.map_err(naming(path))?;
@@ -54,31 +54,31 @@ fn emptied(path: &Path) -> io::Result<File> {
 /// A segment that can be read up to `length`.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Its number.
+    /// The segment's number.
     pub number: u64,
-    /// What all segments before it held.
+    /// The count of all segments before it.
     pub before: Count,
     /// Bytes that are durable.
     pub length: u64,
-    /// The file; reading goes on even after it was removed.
+    /// The file; it can be read even after it was removed.
     pub file: Arc<File>,
-    /// The system does not let it be written.
+    /// Whether the system does not allow writing to it.
     pub is_read_only: bool,
-    /// Something was cut off its end, and the disk may have it still.
+    /// Whether something was cut off its end that may still be on the disk.
     is_cut_unsure: Arc<AtomicBool>,
     /// Places that cannot be read.
     #[cfg(test)]
     pub bad: Arc<std::sync::Mutex<Range<u64>>>,
 }
 
-/// A record that was read and is whole.
+/// An intact record that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its header.
+    /// The record's header.
     pub header: RecordHeader,
     /// Where it begins in the segment.
     pub start: u64,
-    /// Where the next one begins.
+    /// Where the next record begins.
     pub end: u64,
     /// Where its payload lies in the bytes that were read.
     pub payload: Range<usize>,
@@ -87,33 +87,33 @@ pub struct Record {
 /// Consecutive records of one segment.
 #[derive(Debug, Default)]
 pub struct Chunk {
-    /// What was read.
+    /// The bytes that were read.
     pub bytes: Vec<u8>,
-    /// The records in it.
+    /// The records in them.
     pub records: Vec<Record>,
-    /// Where to go on.
+    /// Where to continue.
     pub end: u64,
-    /// What could not be read before `end`, behind the last record.
+    /// What could not be read, between the last record and `end`.
     pub damage: Option<Range<u64>>,
-    /// What all records before `end` held, if the header of what is damaged still tells.
+    /// The count of all records before `end`, if the header of the damaged record still tells.
     pub after_damage: Option<Count>,
 }
 
 impl Chunk {
-    /// What all records before its end held, if it tells.
+    /// The count of all records before the chunk's end, if the chunk tells.
     pub fn after(&self) -> Option<Count> {
         let last = self.records.last().map(|record| record.header.before + record.header.count);
         last.or(self.after_damage)
     }
 }
 
-/// Where a segment lies.
+/// The path of a segment.
 pub fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:016x}.spool"))
 }
 
-/// The numbers of all segments in a folder, in order. A name that [`path`] does not give is of no segment, nor is the last
-/// number of all, which none could follow.
+/// The numbers of all segments in a folder, in order. Files with names that [`path`] does not produce are ignored, and so is the
+/// highest possible number, since no segment could follow it.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -129,7 +129,7 @@ pub fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Opens a file, and says whether it can only be read.
+/// Opens a file, and returns whether it is read-only.
 fn open_as_allowed(path: &Path) -> io::Result<(File, bool)> {
     match File::options().read(true).write(true).open(path) {
         Err(error) if is_forbidden(&error) => Ok((File::open(path)?, true)),
@@ -141,23 +141,25 @@ fn is_forbidden(error: &io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied
 }
 
-/// What a file that should be a segment is.
+/// What was found in a file that should be a segment.
 #[derive(Debug)]
 pub enum Found {
     /// A segment.
     Segment(Segment),
-    /// One whose header cannot be read; its records tell what it would have said.
+    /// A segment whose header cannot be read; its records tell what the header would have said.
     WithoutHeader(Segment),
-    /// Nothing that is used: its maker was interrupted before its header was whole, or it was emptied once everybody had it.
+    /// A file without any records: its creation was interrupted before the header was complete, or it was emptied once all
+    /// upstreams had everything.
     Empty,
-    /// Nothing in it can be read.
+    /// A file in which nothing can be read.
     Damaged(Segment),
-    /// It cannot be opened, for it is somebody else's or lies in a bad place. Its length, if that is told, and the reason.
+    /// A file that cannot be opened, because it belongs to another user or the disk cannot read it. With its length, if that is
+    /// known, and the error.
     Closed(Option<u64>, io::Error),
 }
 
 impl Segment {
-    /// Makes an empty one and sees to it that it outlives a loss of power.
+    /// Creates an empty segment, durably: it survives a loss of power.
     ///
     /// # Errors
     /// When the file system refuses; nothing is left behind then.
@@ -175,7 +177,7 @@ impl Segment {
         made().inspect_err(|_| drop(fs::remove_file(&path)))
     }
 
-    /// Makes one as if it had given its room back, for which a full disk has some. The next start removes it.
+    /// Creates a segment without even a header, for a full disk; it takes no records. The next start removes it.
     ///
     /// # Errors
     /// When the file system refuses even that.
@@ -196,15 +198,15 @@ impl Segment {
         }
     }
 
-    /// Whether it gave its room back, with its header: it takes no records any more.
+    /// Whether it was emptied, including its header: it takes no more records.
     pub fn is_emptied(&self) -> bool {
         self.length == 0
     }
 
-    /// Opens one of an earlier run.
+    /// Opens a segment of an earlier run.
     ///
     /// # Errors
-    /// When another attempt may have it, such as one with more descriptors, or another version of the relay wrote it.
+    /// When another attempt may succeed, for example with more descriptors, or another version of the relay wrote it.
     pub fn open(folder: &Path, number: u64) -> io::Result<Found> {
         let path = path(folder, number);
         let (file, is_read_only) = match open_as_allowed(&path) {
@@ -237,7 +239,7 @@ impl Segment {
         }
     }
 
-    /// What the first record that can be read says stands for what the header said.
+    /// Opens a segment without a header: the first record that can be read tells what the header said.
     fn without_header(self) -> io::Result<Found> {
         let mut at = SEGMENT_HEADER_BYTES as u64;
         while at < self.length {
@@ -250,12 +252,12 @@ impl Segment {
         Ok(Found::Damaged(self))
     }
 
-    /// Whether it holds, or held, a record.
+    /// Whether it has anything behind its header: records, or damage where they were.
     pub fn holds_more_than_its_header(&self) -> bool {
         self.length > SEGMENT_HEADER_BYTES as u64
     }
 
-    /// Leaves out what lies behind `length`; durably, unless it can only be read.
+    /// Cuts off what lies behind `length`: durably, unless the file is read-only, when it is only ignored.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -268,8 +270,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Leaves out, durably, what lies behind what is durable, if anything does. What was cut off only from the file may come
-    /// back from the disk.
+    /// Cuts off, durably, whatever lies behind the durable part. A cut that was not made durable might come undone on the disk.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -285,11 +286,10 @@ impl Segment {
         Ok(())
     }
 
-    /// Reads whole records from `start` on: at most `max_bytes` and `max_entries` of them, but at least one if there is
-    /// one.
+    /// Reads complete records from `start` on: at most `max_bytes` and `max_entries`, but at least one record if there is one.
     ///
     /// # Errors
-    /// When the first of them cannot be read.
+    /// When the first record cannot be read.
     pub fn read(
         &self,
         start: u64,
@@ -317,7 +317,7 @@ impl Segment {
         }
     }
 
-    /// The next record of a chunk, if it is sound and wholly in the bytes read.
+    /// The next record of a chunk, if it is intact and completely in the bytes that were read.
     fn record(&self, start: u64, chunk: &Chunk) -> Option<Record> {
         let at = usize::try_from(chunk.end - start).ok()?;
         let header = RecordHeader::decode(chunk.bytes.get(at..)?, self.number)?;
@@ -327,7 +327,7 @@ impl Segment {
         (sound && end <= self.length).then_some(Record { header, start: chunk.end, end, payload })
     }
 
-    /// What begins at `start` is larger than was read, or damaged.
+    /// Handles a record at `start` that is larger than what was read, or damaged.
     fn read_hard(&self, start: u64, chunk: Chunk, bad_place: BadPlace) -> io::Result<Chunk> {
         let header = self.header_at(start, &chunk.bytes, bad_place)?;
         let whole = header.as_ref().map(|header| record_bytes(header.length as usize));
@@ -335,7 +335,7 @@ impl Segment {
             return self.read(start, whole, u64::MAX, bad_place);
         }
         let (end, after_damage) = match whole.filter(|whole| self.holds(start, *whole)) {
-            // Only the payload is damaged: the header still tells where the next record is.
+            // Only the payload is damaged: the header still tells where the next record begins.
             Some(whole) => (start + whole as u64, header.map(|header| header.before + header.count)),
             None => (self.find_record(start + ALIGNMENT as u64, bad_place)?, None),
         };
@@ -354,7 +354,7 @@ impl Segment {
         Ok(RecordHeader::decode(&bytes, self.number))
     }
 
-    /// Where the next sound header begins, or the end of the segment.
+    /// Where the next intact header begins, or the end of the segment.
     fn find_record(&self, mut from: u64, bad_place: BadPlace) -> io::Result<u64> {
         let mut most = SEARCH_BYTES_AT_FIRST;
         while from + (RECORD_HEADER_BYTES as u64) <= self.length {
@@ -373,7 +373,7 @@ impl Segment {
         Ok(self.length)
     }
 
-    /// What lies between two places, with zeros where it cannot be read.
+    /// The bytes of a range, with zeros where they cannot be read.
     pub fn bytes_with_gaps(&self, range: Range<u64>) -> Vec<u8> {
         let most = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         self.bytes(range.start, most, BadPlace::IsZeros).0
@@ -386,7 +386,7 @@ impl Segment {
         }
     }
 
-    /// What is there, up to the first place that fails, and how that failed.
+    /// The bytes up to the first place that cannot be read, and the error there.
     fn bytes(&self, start: u64, most: usize, bad_place: BadPlace) -> (Vec<u8>, Option<io::Error>) {
         let there = usize::try_from(self.length.saturating_sub(start)).unwrap_or(usize::MAX);
         let mut bytes = vec![0; there.min(most)];
@@ -394,7 +394,7 @@ impl Segment {
         while read < bytes.len() {
             let at = start + read as u64;
             match self.read_at(&mut bytes[read..], at) {
-                // Somebody cut the file: zeros are no record, so that what is missing reads as damaged.
+                // Somebody cut the file: the missing part stays zeros, which are not a record, and so counts as damaged.
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -430,12 +430,12 @@ pub(crate) mod tests {
         static READ: Cell<u64> = Cell::default();
     }
 
-    /// Bytes that this thread has read of segments.
+    /// Bytes of segments that this thread has read.
     pub(crate) fn read_so_far() -> u64 {
         READ.get()
     }
 
-    /// Has the disk not give back a place of a segment that is opened by this thread from now on.
+    /// Makes a range unreadable of a segment that this thread opens from now on.
     pub(crate) fn set_bad_place_of(number: u64, range: Range<u64>) {
         BAD_PLACES.with_borrow_mut(|places| places.insert(number, range));
     }
@@ -445,7 +445,7 @@ pub(crate) mod tests {
         Arc::new(Mutex::new(place.unwrap_or_default()))
     }
 
-    /// As much as can be read of `bytes` at `at`.
+    /// The part of `bytes` that can be read at `at`.
     pub(super) fn up_to_bad_place<'a>(
         bad: &Mutex<Range<u64>>,
         bytes: &'a mut [u8],

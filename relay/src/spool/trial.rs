@@ -1,17 +1,17 @@
-//! Whether the disk takes again what it has refused, tried without an entry: while nobody sends any, nothing else would tell.
+//! Tries, without an entry, whether the disk accepts again what it has refused: while no entries arrive, nothing else would show
+//! that.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::layout::{ALIGNMENT, RECORD_MAGIC, SEGMENT_HEADER_BYTES};
 use super::{AppendError, Spool, WhenFull, is_stuck, segment, write_durably};
 
-/// The first byte of each word of a trial, with which no record begins.
+/// The first byte of each word of a trial; no record begins with it.
 const NO_RECORD: u8 = !RECORD_MAGIC[0];
 
 impl Spool {
-    /// Writes as an append of so many bytes would, and takes that out again. Should a crash come between, the next start
-    /// cuts it off as a tail that nobody was told of. Nothing leaves the spool for it. Only the thread that appends tries
-    /// so.
+    /// Writes as an append of `bytes` would, and removes that again. After a crash in between, the next start cuts it off as a
+    /// tail that was never acknowledged. Nothing is dropped from the spool for a trial. Only the thread that appends calls this.
     ///
     /// # Errors
     /// When such an append would fail.
@@ -29,7 +29,7 @@ impl Spool {
         written.and_then(|()| segment.cut_to_length()).map_err(AppendError::Disk)
     }
 
-    /// As [`Spool::make_room`], but that nobody loses anything for a trial. An append that failed has made its room already.
+    /// As [`Spool::make_room`], but drops nothing for a trial. The failed append has already made its room.
     fn must_have_room(&self, size: u64, sign_of_life: &dyn Fn()) -> Result<(), AppendError> {
         if self.limits.when_full == WhenFull::Refuse {
             return self.make_room(size, sign_of_life);
@@ -40,7 +40,7 @@ impl Spool {
     }
 }
 
-/// So many bytes, of which no file system makes fewer, and none of which a record is read from.
+/// At least this many bytes that no file system can compress, and that never read as a record.
 pub(super) fn filler(bytes: usize) -> Vec<u8> {
     let word = |number: u64| {
         let mut word = xxh3_64(&number.to_le_bytes()).to_le_bytes();

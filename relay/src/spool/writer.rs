@@ -1,4 +1,4 @@
-//! The thread that appends. What waits together is made durable together: one `fdatasync` for many calls.
+//! The thread that appends. Calls that wait together are made durable together: one `fdatasync` for many calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,26 +13,26 @@ use super::{AppendError, Draft, Spool, size_of};
 
 /// Most bytes that are made durable together.
 const GROUP_BYTES: usize = 8 << 20;
-/// What a sender hears until the spool takes entries again.
+/// What happens to senders until the spool accepts entries again, for the log.
 const REFUSED: &str = "senders are told TRY_LATER until that works";
 /// Most calls that wait.
 const QUEUE_CALLS: usize = 65_536;
 
-/// Why a call was told `TRY_LATER`.
+/// Why a call was answered with `TRY_LATER`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Too much waits for the disk.
+    /// Too many calls or bytes wait for the disk.
     QueueFull,
-    /// The spool has reached its bound, and `when_full` is `refuse`.
+    /// The spool is full, and `when_full` is `refuse`.
     SpoolFull,
     /// The disk refuses.
     Disk,
-    /// The relay is ending.
+    /// The relay is stopping.
     Stopping,
 }
 
 impl Refused {
-    /// All of them, with their names in the metrics.
+    /// All causes, with their labels in the metrics.
     pub const ALL: [(Refused, &'static str); 4] = [
         (Refused::QueueFull, "queue_full"),
         (Refused::SpoolFull, "spool_full"),
@@ -43,7 +43,7 @@ impl Refused {
 
 type Answer = Result<(), Refused>;
 
-/// A call that waits for its group.
+/// A call that waits to become durable with its group.
 #[derive(Debug)]
 pub struct Pending(oneshot::Receiver<Answer>);
 
@@ -59,19 +59,19 @@ struct Shared {
     refused: [AtomicU64; Refused::ALL.len()],
 }
 
-/// Hands calls to the thread. The thread ends when every clone is gone.
+/// Hands calls to the thread. The thread ends when every clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Writer {
     jobs: SyncSender<Job>,
     shared: Arc<Shared>,
 }
 
-/// How many calls were told `TRY_LATER`, and how much waits. It does not keep the thread from ending.
+/// How many calls were answered with `TRY_LATER`, and how much waits. It does not keep the thread running.
 #[derive(Debug, Clone)]
 pub struct Gauge(Arc<Shared>);
 
 impl Writer {
-    /// Starts the thread. At most `max_queued_bytes` wait for the disk; `standing` is what is known of that.
+    /// Starts the thread. At most `max_queued_bytes` wait for the disk; `standing` is the state of writing to it.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -89,7 +89,7 @@ impl Writer {
         Ok((Writer { jobs, shared }, thread))
     }
 
-    /// Lines a call up.
+    /// Queues a call.
     ///
     /// # Errors
     /// When too much waits already, or the thread has ended.
@@ -114,7 +114,7 @@ impl Writer {
     /// Waits until a call is durable.
     ///
     /// # Errors
-    /// When it is not, and its sender still has it.
+    /// When it did not become durable; its sender still has it.
     pub async fn durable(&self, pending: Pending) -> Result<(), Refused> {
         let answer = pending.0.await.unwrap_or(Err(Refused::Stopping));
         answer.inspect_err(|cause| self.shared.count(*cause))
@@ -127,12 +127,12 @@ impl Writer {
 }
 
 impl Gauge {
-    /// Calls that were told `TRY_LATER` for this cause.
+    /// Calls that were answered with `TRY_LATER` for this cause.
     pub fn refused(&self, cause: Refused) -> u64 {
         self.0.refused[cause as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes that wait for the disk.
+    /// Bytes of calls that wait for the disk.
     pub fn queued_bytes(&self) -> u64 {
         self.0.queued_bytes.load(Ordering::Relaxed) as u64
     }
@@ -150,7 +150,7 @@ struct Thread {
     shared: Arc<Shared>,
     standing: Arc<Standing>,
     heartbeat: Heartbeat,
-    /// What failed last, if the last attempt did.
+    /// The last write, if it failed.
     refused: Option<Refusal>,
 }
 
@@ -179,13 +179,13 @@ impl Thread {
             Err(AppendError::Full) => Err(Refused::SpoolFull),
             Err(AppendError::Disk(_)) => Err(Refused::Disk),
         };
-        // A connection that has closed meanwhile waits for no answer.
+        // A connection that was closed meanwhile no longer waits.
         for done in waiting {
             let _closed = done.send(answer);
         }
     }
 
-    /// After an append that failed, tries now and then whether the spool takes as much again: senders may have gone elsewhere,
+    /// After a failed append, tries from time to time whether the spool accepts as much again: senders may have gone elsewhere,
     /// or have nothing to send.
     fn try_out(&mut self) {
         let Some(bytes) = Refusal::take_if_due(&mut self.refused) else { return };
@@ -211,7 +211,7 @@ fn group(first: Job, queue: &Receiver<Job>, most: usize) -> (Vec<Draft>, Vec<one
     (drafts, waiting)
 }
 
-/// Says once that the disk refuses, and once that it takes again.
+/// Logs once that the spool refuses entries, and once that it accepts them again.
 fn tell(standing: &Standing, written: &Result<(), AppendError>) {
     let Err(error) = written else {
         if let Some(over) = standing.succeeded() {

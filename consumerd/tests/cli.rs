@@ -103,7 +103,9 @@ fn the_port_of_another_program_is_a_failure_that_nobody_waits_for() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains(&format!("failed to listen on {address}; set `http_listen`, or stop the program that uses it: ")),
+        said.contains(&format!(
+            "failed to listen on {address}; set `http_listen`, or stop the program that uses it: "
+        )),
         "{said}"
     );
     assert!(!said.contains("waiting"), "{said}");

@@ -64,7 +64,11 @@ fn usage(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let figures = [
         ("process_resident_memory_bytes", "memory of the process that is resident in RAM", resident_bytes()),
         ("process_open_fds", "file descriptors that the process has open", open_files()),
-        ("process_max_fds", "file descriptors that the process may have open", getrlimit(Resource::Nofile).current),
+        (
+            "process_max_fds",
+            "file descriptors that the process may have open",
+            getrlimit(Resource::Nofile).current,
+        ),
     ];
     figures.into_iter().try_for_each(|(name, help, figure)| match figure {
         Some(figure) => gauge(encoder, name, help, figure),

@@ -19,7 +19,8 @@ pub fn tell(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()>
         write_to(path, content)
             .with_context(|| format!("failed to write the ready file {}", path.display()))?;
     }
-    sd_notify::notify(&[NotifyState::Ready]).context("failed to tell systemd that the daemon is ready ($NOTIFY_SOCKET)")
+    sd_notify::notify(&[NotifyState::Ready])
+        .context("failed to tell systemd that the daemon is ready ($NOTIFY_SOCKET)")
 }
 
 /// Asks systemd for this much time to stop, plus a margin. How long the daemon may need depends on its configuration, which

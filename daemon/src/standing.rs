@@ -257,7 +257,9 @@ pub fn encode(
         }
     }
     let name = format!("{prefix}_trouble");
-    let help = format!("1 for the cause for which the last attempt {to} failed, else 0; 0 for every cause if it worked");
+    let help = format!(
+        "1 for the cause for which the last attempt {to} failed, else 0; 0 for every cause if it worked"
+    );
     let mut family = encoder.encode_descriptor(&name, &help, None, MetricType::Gauge)?;
     for (labels, standing) in standings {
         let now = standing.trouble().map(|trouble| trouble.cause);

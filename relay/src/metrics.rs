@@ -88,11 +88,7 @@ impl Metrics {
             ),
             ("spool_limit_bytes", "limit on the bytes of the spool's segments", self.spool.limit_bytes()),
             ("spool_segments", "segments of the spool", figures.segments as u64),
-            (
-                "messages_waiting",
-                "calls being read that are waiting for memory",
-                self.budget.waiting(),
-            ),
+            ("messages_waiting", "calls being read that are waiting for memory", self.budget.waiting()),
         ];
         for (name, help, value) in gauges {
             family(encoder, name, help, MetricType::Gauge, &[(Vec::new(), value)])?;
@@ -144,7 +140,13 @@ impl Metrics {
             ("unkept", live.unkept),
         ];
         let spans = spans.map(|(fate, count)| (vec![("fate", fate)], count));
-        family(encoder, "live_spans", "spans for live viewers since the start, by what became of them", MetricType::Counter, &spans)
+        family(
+            encoder,
+            "live_spans",
+            "spans for live viewers since the start, by what became of them",
+            MetricType::Counter,
+            &spans,
+        )
     }
 
     fn traffic_metrics(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {

@@ -34,7 +34,9 @@ impl<'a> Variables<'a> {
             let Some(key) = name.strip_prefix(self.prefix).map(str::to_lowercase) else { continue };
             let meant = nearest(&key, keys).map(|meant| self.own(meant));
             if let Some(meant) = meant.filter(|meant| meant != name) {
-                let reason = format!("BlkKin has no such variable; unset it, or rename it to {meant} if that is meant");
+                let reason = format!(
+                    "BlkKin has no such variable; unset it, or rename it to {meant} if that is meant"
+                );
                 return Err(unusable(name, reason));
             }
         }

@@ -125,7 +125,8 @@ impl Positions {
             has_bad_place |= !read_slot(&file, slot, at)?;
         }
         if let Some(version) = bytes.chunks_exact(SLOT_BYTES).find_map(other_version) {
-            let reason = format!("they are of version {version}: start the version of the relay that wrote them");
+            let reason =
+                format!("they are of version {version}: start the version of the relay that wrote them");
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let latest =
@@ -385,7 +386,10 @@ mod tests {
             positions.file.write_all_at(&other, at).unwrap();
             let before = std::fs::read(&path).unwrap();
             let error = Positions::open(&path).unwrap_err().to_string();
-            assert!(error.contains("of version 2: start the version of the relay that wrote them"), "{error}");
+            assert!(
+                error.contains("of version 2: start the version of the relay that wrote them"),
+                "{error}"
+            );
             assert_eq!(std::fs::read(&path).unwrap(), before);
         }
     }

@@ -1,4 +1,4 @@
-//! What `blkin-relay` says of configurations, by words and by exit code.
+//! What `blkin-relay` reports about configurations, by messages and exit codes.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::process::{Command, Output};
@@ -78,7 +78,7 @@ fn a_spool_that_cannot_be_used_ends_the_relay_with_a_reason() {
     );
 }
 
-/// Who reads the log alone would go on with a relay that ends.
+/// Otherwise a supervisor that only reads the log would rely on a relay that ends.
 #[test]
 fn a_relay_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
     let (folder, any) = (tempfile::tempdir().unwrap(), "127.0.0.1:0");

@@ -1,5 +1,5 @@
-//! The spool's bytes are what they were: the golden file, and a decoder that is not ours.
-//! `BLKIN_BLESS=1 cargo test -p blkin-relay --test golden` writes the file anew, for a new version of the format only.
+//! The spool's format has not changed: checked with a golden file and an independent decoder.
+//! `BLKIN_BLESS=1 cargo test -p blkin-relay --test golden` rewrites the file; use it only for a new version of the format.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn entry(message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Segment 7, with a record of two entries and one of one.
+/// Segment 7, with a record of two entries and a record of one.
 fn segment() -> Vec<u8> {
     let mut before = count(1000, 4000);
     let mut bytes = SegmentHeader { number: 7, before }.encode().to_vec();

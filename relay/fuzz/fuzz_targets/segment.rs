@@ -1,5 +1,5 @@
-//! A segment whose bytes somebody changed. The input says how long its records are, then which bytes are changed, and how
-//! much is read at a time: whatever was not hit is read, in order, and what was hit is told of.
+//! A segment with changed bytes. The input gives the lengths of its records, then which bytes are changed, and how much is read
+//! at a time. Every record that was not hit must be read, in order, and everything that was hit must be reported as damage.
 #![no_main]
 
 use std::os::unix::fs::FileExt;
@@ -10,12 +10,12 @@ use blkin_relay_fuzz::spool::segment::{BadPlace, Found, Segment, path};
 use libfuzzer_sys::fuzz_target;
 
 const NUMBER: u64 = 7;
-/// Where a file is made and removed in no time.
+/// A folder in memory, where files are created and removed quickly.
 const IN_MEMORY: &str = "/dev/shm";
 
 struct Written {
     start: u64,
-    /// Without padding, which nobody reads.
+    /// The end without the padding, which is never read.
     end: u64,
 }
 
@@ -36,7 +36,7 @@ fn write(lengths: &[u8]) -> (Vec<u8>, Vec<Written>) {
     (bytes, records)
 }
 
-/// Starts of the records that are read; every byte is either in one of them or in damage that is told of.
+/// The starts of the records that are read; checks that every byte is either in a record or in reported damage.
 fn read(segment: &Segment, at_a_time: usize) -> Vec<u64> {
     let (mut at, mut found) = (segment_start(), Vec::new());
     while at < segment.length {

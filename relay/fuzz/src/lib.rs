@@ -1,4 +1,4 @@
-//! The spool's formats as the relay builds them.
+//! The spool's formats, compiled from the relay's own sources.
 #![allow(dead_code)]
 
 #[path = "../../src/ledger.rs"]

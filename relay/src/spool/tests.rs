@@ -1,5 +1,5 @@
-//! The spool against its constraints: order, bounds, restarts, damage. Entries are numbered, so that what arrives tells
-//! what is missing.
+//! Tests the spool's constraints: order, limits, restarts, damage. Entries are numbered, so that the ones that arrive show
+//! which are missing.
 
 mod bound;
 mod damage;
@@ -20,7 +20,7 @@ use super::*;
 /// Annotations of every numbered entry.
 const ANNOTATIONS: u64 = 3;
 const ENTRY_BYTES: usize = 1000;
-/// Longest wait for anything, on whatever machine.
+/// Longest wait for anything, even on a slow machine.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 struct Fixture {
@@ -39,13 +39,13 @@ impl Fixture {
         fixture
     }
 
-    /// As after kill -9: nothing is written down before.
+    /// Restarts as after kill -9: nothing is written before.
     fn open(&mut self) {
         self.spool = None;
         self.spool = Some(Spool::open(self.folder.path(), self.limits, &self.names).unwrap());
     }
 
-    /// A start with a disk that does not give back a place of a segment.
+    /// Restarts with a place of a segment that cannot be read.
     fn open_with_bad_place(&mut self, number: u64, place: std::ops::Range<u64>) {
         segment::tests::set_bad_place_of(number, place);
         self.open();
@@ -93,7 +93,7 @@ impl Fixture {
         numbers
     }
 
-    /// Everything that an upstream gets, and how often it came to a place that the disk does not give back.
+    /// Everything that an upstream gets, and how often it came to a place that cannot be read.
     fn drain_over_bad_places(&self, upstream: usize) -> (Vec<u64>, usize) {
         let next = |bad_place| self.spool().next_batch(upstream, None, 8 << 10, u64::MAX, bad_place);
         let (mut numbers, mut bad_places) = (Vec::new(), 0);
@@ -119,7 +119,7 @@ impl Fixture {
         lost.entries
     }
 
-    /// With what counts as one entry because nobody knows how much it was.
+    /// Entries lost by damage, including damage of unknown size, which counts as one entry.
     fn damaged(&self, upstream: usize) -> u64 {
         self.delivered(upstream).lost[Loss::Damaged as usize].entries
     }
@@ -219,7 +219,7 @@ fn a_second_relay_is_refused() {
         assert!(format!("{error:#}").contains("another relay"), "{error:#}");
     };
     is_refused();
-    // By somebody who took it for what a relay left that is gone.
+    // As by a user who takes it for a leftover of a dead relay.
     fs::remove_file(fixture.folder.path().join("lock")).unwrap();
     is_refused();
 }
@@ -309,7 +309,7 @@ fn a_spool_of_another_version_is_refused_and_left_as_it_is() {
     let error = Spool::open(fixture.folder.path(), roomy(), &fixture.names).unwrap_err();
     assert!(format!("{error:#}").contains("is of version 2"), "{error:#}");
     assert_eq!(fixture.aside(), 0);
-    // The relay that wrote it reads it as before.
+    // The version of the relay that wrote it can still read it.
     file.write_all_at(&layout::SegmentHeader { number: 1, before: Count::default() }.encode(), 0).unwrap();
     fixture.open();
     assert_eq!(fixture.drain(0).len(), 5);
@@ -336,7 +336,7 @@ fn positions_that_were_removed_are_written_down_anew() {
     fixture.append(100).unwrap();
     let path = fixture.folder.path().join("positions");
     fs::remove_file(&path).unwrap();
-    // A copy of old ones, put back perhaps.
+    // As an old copy that was put back.
     fs::write(&path, [7; 100]).unwrap();
     assert_eq!(fixture.drain(0).len(), 100);
     fixture.spool().sweep().unwrap();
@@ -359,7 +359,7 @@ fn batches_are_read_ahead_of_what_is_settled_over_the_ends_of_segments() {
     assert_eq!(ahead.iter().flat_map(numbers_in).collect::<Vec<_>>(), Vec::from_iter(0..120));
     assert_eq!(fixture.delivered(0).in_flight.entries, 120);
     assert!(ahead.iter().all(|batch| !fixture.spool().has_passed(0, batch)));
-    // The oldest segment leaves while its batches are under way: they are lost, and whoever reads on skips nothing else.
+    // The oldest segment is dropped while its batches are under way: they are lost, and reading on skips nothing else.
     while fixture.lost(0, Loss::SpoolEvicted) == 0 {
         fixture.append(10).unwrap();
     }
@@ -394,7 +394,7 @@ fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
     }
 }
 
-/// A folder where the next segment would lie stands for a disk that refuses; emptying is what a full one asks for.
+/// A folder in place of the next segment stands for a disk that refuses; `empty_passed` is what a full disk needs.
 #[test]
 fn what_everybody_has_gives_its_room_back_and_nothing_is_lost_by_it() {
     let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
@@ -471,7 +471,7 @@ fn positions_that_cannot_be_read_mean_sending_again() {
     fixture.spool().sweep().unwrap();
     let path = fixture.folder.path().join("positions");
     let copy = fixture.folder.path().join("damaged/positions");
-    // Of the second ones no copy can be kept.
+    // The second time, no copy can be kept, because one is already there.
     for _ in 0..2 {
         fs::write(&path, vec![0x55; fs::metadata(&path).unwrap().len() as usize]).unwrap();
         fixture.open();

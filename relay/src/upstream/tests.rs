@@ -15,7 +15,7 @@ use super::*;
 use crate::ledger::Loss;
 use crate::spool::{self, Draft, WhenFull};
 
-/// Longest wait for anything, on whatever machine: half of how long the upstream may be silent.
+/// Longest wait for anything, even on a slow machine: half of the time for which the upstream may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const WINDOW_BYTES: usize = 256 << 10;
@@ -90,7 +90,7 @@ impl Fixture {
     }
 }
 
-/// The number of the next call and its messages.
+/// The sequence number of the next call, and its messages.
 fn next_call(stream: &mut TcpStream) -> (i32, Vec<Vec<u8>>) {
     next_call_or_end(stream).unwrap()
 }
@@ -132,7 +132,7 @@ fn what_lies_behind_a_place_that_the_disk_does_not_give_back_is_sent_in_the_end(
     let (mut stream, _) = fixture.listener.accept().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (first, _) = next_call(&mut stream);
-    // From the end of the first on, as far as one page.
+    // From the end of the first entry to the end of its page.
     let end = fixture.spool.figures().bytes;
     fixture.spool.set_bad_place(end..4096);
     let message = "x".repeat(3000);
@@ -201,20 +201,20 @@ fn what_is_called_one_by_one_takes_no_more_memory_than_what_may_be_under_way() {
             called.extend(messages.iter().map(|message| message[0] - b'0'));
         }
     }
-    // The first by itself, then each other time another one.
+    // The first entry by itself, then by turns a witness and the first.
     assert_eq!(called[..6], [0, 1, 0, 2, 0, 1]);
     assert!(called.len() == 20 && called.iter().all(|number| *number < 3), "{called:?}");
     fixture.end();
 }
 
-/// Entries of which each has its number for its message.
+/// Twenty entries, each with its number as its message.
 fn twenty() -> Fixture {
     let fixture = Fixture::new();
     (0..20).for_each(|number| fixture.append(&number.to_string()));
     fixture
 }
 
-/// Waits until nothing is left for the upstream, which took so many.
+/// Waits until nothing is left for the upstream; it must have accepted `acked` entries.
 fn drains(fixture: Fixture, acked: u64) {
     fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
     assert_eq!(fixture.acked(), acked);
@@ -226,7 +226,7 @@ fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
     let fixture = twenty();
     let listener = fixture.listener.try_clone().unwrap();
     std::thread::spawn(move || {
-        // At first not even that one comes, so that entries are called one by one, and the first of them in vain.
+        // The first connections get no answer, so that entries are sent one by one, and the first of those in vain.
         for (number, stream) in listener.incoming().enumerate() {
             let mut stream = stream.unwrap();
             if number > BREAKS as usize
@@ -245,8 +245,8 @@ fn an_upstream_each_other_of_whose_connections_breaks_gets_everything() {
     let fixture = twenty();
     let listener = fixture.listener.try_clone().unwrap();
     std::thread::spawn(move || {
-        // At first all, so that entries are called one by one; then as behind a balancer that takes its servers in turn, one of
-        // which is ill.
+        // At first all connections break, so that entries are sent one by one; then every second one does, as behind a load
+        // balancer with one broken server.
         for (number, stream) in listener.incoming().enumerate() {
             let mut stream = stream.unwrap();
             let is_well = number > BREAKS as usize && number % 2 == 0;
@@ -258,7 +258,7 @@ fn an_upstream_each_other_of_whose_connections_breaks_gets_everything() {
     drains(fixture, 20);
 }
 
-/// Serves whoever comes: each call for which `fails` says so, of its place and its messages, with an internal error.
+/// Serves all connections. A call is answered with an internal error if `fails` says so, from its index and its messages.
 fn fail(listener: &TcpListener, fails: fn(u32, &[Vec<u8>]) -> bool) {
     let (listener, mut calls) = (listener.try_clone().unwrap(), 0);
     std::thread::spawn(move || {
@@ -293,7 +293,7 @@ fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
     fixture.append("first");
     let (mut stream, _) = fixture.listener.accept().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Once in a call of as many as there are, once by itself.
+    // Once in a call with all entries, once by itself.
     for _ in 0..2 {
         let (call, _) = next_call(&mut stream);
         let refusal = encode_exception("Log", call, ExceptionKind::ProtocolError, "no");
@@ -318,7 +318,7 @@ fn an_upstream_that_refuses_one_entry_after_the_other_is_in_trouble_until_it_tak
         for _ in 0..times {
             fixture.append("bad");
             let before = fixture.spool.figures().upstreams[0].1.lost[Loss::Rejected as usize].entries;
-            // Once in a call of as many as there are, once by itself.
+            // Once in a call with all entries, once by itself.
             for _ in 0..2 {
                 let (call, _) = next_call(&mut stream);
                 let refusal = encode_exception("Log", call, ExceptionKind::UnknownMethod, "Log?");
@@ -341,7 +341,7 @@ fn an_upstream_that_refuses_one_entry_after_the_other_is_in_trouble_until_it_tak
     fixture.end();
 }
 
-/// One that is up and has another entry to take.
+/// An upstream that is up and has another entry to get.
 fn up() -> (Fixture, TcpStream) {
     let (fixture, stream) = answered();
     fixture.wait_for("it is up", Fixture::is_up);
@@ -358,7 +358,7 @@ fn an_upstream_whose_last_call_was_not_answered_with_ok_is_not_up() {
         let (fixture, mut stream) = up();
         let (second, _) = next_call(&mut stream);
         stream.write_all(&answer(second)).unwrap();
-        // It is called again, by when the answer counts.
+        // Once the next call arrives, the relay has noted the answer.
         let (again, _) = next_call(&mut stream);
         assert!(!fixture.is_up());
         stream.write_all(&encode_log_reply(again, ResultCode::Ok)).unwrap();
@@ -370,7 +370,7 @@ fn an_upstream_whose_last_call_was_not_answered_with_ok_is_not_up() {
 #[test]
 fn an_upstream_that_is_gone_is_not_up() {
     let (mut fixture, stream) = up();
-    // Nobody listens there any more.
+    // Nothing listens at the upstream's address any more.
     fixture.listener = TcpListener::bind("127.0.0.1:0").unwrap();
     drop(stream);
     let is_unreachable = |fixture: &Fixture| {

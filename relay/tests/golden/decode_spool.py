@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reads a segment of the relay's spool by its description in relay/src/spool/layout.rs alone (but for the checksums).
+"""Decodes a segment of the relay's spool, written only from the description in relay/src/spool/layout.rs. It does not verify
+the checksums.
 
     decode_spool.py FILE    FILE is hexadecimal; prints JSON
 """

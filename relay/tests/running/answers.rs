@@ -1,4 +1,4 @@
-//! What a relay makes of answers that break off.
+//! How a relay handles connections that break instead of an answer.
 
 use std::net::TcpListener;
 
@@ -21,11 +21,11 @@ fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_
     assert_eq!(second, [b"second"]);
     calls.refuse(first);
     drop(calls);
-    // The refused one comes by itself, and gets no answer.
+    // The refused entry arrives by itself, and gets no answer.
     let mut calls = Calls::accept(&listener);
     assert_eq!(calls.next().1, [b"first"]);
     drop(calls);
-    // The relay goes on with it and with what is behind it, of which it does not know whether it arrived.
+    // The relay continues with that entry and those behind it, since it does not know whether they arrived.
     sender.send("zipkin", b"third".into());
     let (_connected, mut arrived) = take(&listener, 3, |_| false);
     arrived.sort_unstable();
@@ -34,7 +34,7 @@ fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_
 
 const SHORT_PAUSES: &str = "backoff_min_ms = 1\nbackoff_max_ms = 2";
 
-/// What became of entries, as the metrics tell.
+/// The metrics of acknowledged and lost entries, and of those in flight.
 fn fates(relay: &Relay) -> [u64; 3] {
     [
         "blkin_relay_entries_upstream_acked_total{",
@@ -44,7 +44,7 @@ fn fates(relay: &Relay) -> [u64; 3] {
     .map(|name| sum(relay, name))
 }
 
-/// Takes calls on one connection after the other, and hangs up where `breaks` says so, until so many messages are taken.
+/// Accepts calls on one connection after another, and closes it if `breaks` says so, until `most` messages were accepted.
 fn take(
     listener: &TcpListener,
     most: usize,
@@ -71,7 +71,7 @@ fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_i
     let (folder, (listener, address)) = (tempfile::tempdir().unwrap(), upstream());
     let relay = Relay::start(program(), folder.path(), &address, SHORT_PAUSES);
     let mut sender = Sender::of(&relay);
-    // Several records, the first of which has many entries.
+    // Several records; the first one has many entries.
     (0..300_u32).for_each(|number| sender.send("zipkin", number.to_string().into()));
     let mut alone = 0;
     let (_connected, mut taken) = take(&listener, 299, |messages| {

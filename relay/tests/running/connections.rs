@@ -1,4 +1,4 @@
-//! A relay that may have few files open.
+//! A relay with a low limit on open files.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::upstream::LIMIT as PATIENCE;
 /// Most files that the relay may have open.
 const LIMIT: usize = 256;
 
-/// Whether the relay closed a connection that it has looked at.
+/// Whether the relay has closed a connection.
 fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     matches!(stream.read(&mut [0]), Ok(0))
@@ -28,19 +28,19 @@ fn clients_leave_the_relay_the_files_that_it_needs() {
     let relay = Relay::start(command, folder.path(), "127.0.0.1:1", "");
     let mut clients: Vec<TcpStream> =
         (0..2 * LIMIT).map(|_| TcpStream::connect(&relay.scribe).unwrap()).collect();
-    // It is looked at behind all the others, who are silent and make room for each other.
+    // This client is accepted after all the others, which are silent and make room for each other.
     let mut sender = Client::new(&relay.scribe, PATIENCE);
     let entry = LogEntry { category: "zipkin".into(), message: vec![b'x'; 1000] };
     let mut send =
         || sender.log(|seq| encode_log_call(seq, std::slice::from_ref(&entry)), &mut || Ok(())).unwrap();
     assert_eq!(send(), Reply::Ok);
-    // Its files are removed, so that it has to open new ones for what comes.
+    // The relay's files are removed, so that it has to open new ones for the next entry.
     std::fs::remove_dir_all(folder.path()).unwrap();
     assert_eq!(send(), Reply::Ok);
     assert!(relay.get("/healthz").starts_with("HTTP/1.1 200"));
     let closed = clients.iter_mut().filter_map(|client| is_closed(client).then_some(())).count();
     assert!((LIMIT..2 * LIMIT - 64).contains(&closed), "{closed} of {} were closed", 2 * LIMIT);
-    // One a second with the count of the others: whoever comes again and again does not fill the disk with it.
+    // One line a second with the count of the others, so that clients that keep trying do not fill the disk.
     let told = relay.end().iter().filter(|line| line.contains("Scribe connection")).count();
     assert!((1..closed / 4).contains(&told), "{closed} were closed, of which {told} lines tell");
 }

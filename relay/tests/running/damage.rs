@@ -1,4 +1,4 @@
-//! What the log says of a spool of which something was removed while no relay ran.
+//! What the log says about a spool from which something was removed while no relay ran.
 
 use std::path::Path;
 
@@ -6,15 +6,15 @@ use crate::keys::sum;
 use crate::process::{Relay, program};
 use crate::upstream::Sender;
 
-/// A relay that starts on what another one left, less what `takes` has taken.
+/// A relay that starts on what another one left, after `takes` has removed something.
 fn start_without(folder: &Path, takes: impl Fn(&Path)) -> Relay {
-    // A segment for two entries or three.
+    // A segment has room for two or three entries.
     let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
     let start = || Relay::start(program(), folder, "127.0.0.1:1", smallest);
     let relay = start();
     let mut sender = Sender::of(&relay);
     (0..6).for_each(|_| sender.send("zipkin", vec![b'A'; 100 << 10]));
-    // Only what they say was there is known to be missing.
+    // Only what the positions know of can be known to be missing.
     while std::fs::read(folder.join("positions")).unwrap().iter().all(|byte| *byte == 0) {
         std::thread::yield_now();
     }

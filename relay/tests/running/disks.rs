@@ -1,4 +1,4 @@
-//! What a file system refuses, what it has lost, and what takes it long. Needs root, for a disk of the spool's own.
+//! A file system that refuses operations, has lost data, or is slow. Needs root, to give the spool a disk of its own.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -17,7 +17,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A small ext4.
+/// A small ext4 file system.
 struct Disk {
     folder: TempDir,
     image: PathBuf,
@@ -47,7 +47,7 @@ impl Disk {
         run(Command::new("umount").arg(self.mounted()));
     }
 
-    /// The inode of a file is written over, so that its checksum is wrong.
+    /// Overwrites the inode of a file, so that its checksum is wrong.
     fn lose_inode_of(&self, path: &Path) {
         let inode = fs::metadata(path).unwrap().ino();
         self.unmount();
@@ -79,7 +79,7 @@ fn a_relay_that_reads_a_large_spool_can_be_ended_meanwhile_and_leaves_it_as_it_i
     let path = folder.path().join("0000000000000001.spool");
     let (written, length) = (fs::read(&path).unwrap(), 1 << 42);
     let file = File::options().read(true).write(true).open(&path).unwrap();
-    // Nobody waits until all of that is read.
+    // Reading all of that would take too long.
     file.set_len(length).unwrap();
     let relay = Relay::starting(program(), folder.path(), "127.0.0.1:1", "");
     relay.tells("reading the spool");
@@ -95,7 +95,7 @@ fn a_relay_that_reads_a_large_spool_can_be_ended_meanwhile_and_leaves_it_as_it_i
 fn a_start_over_files_that_cannot_be_opened_written_or_removed_goes_on_with_all_that_can_be_read() {
     let disk = Disk::new();
     let folder = disk.mounted().join("spool");
-    // A segment for two entries or three.
+    // A segment has room for two or three entries.
     let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
     let relay = Relay::start(program(), &folder, "127.0.0.1:1", smallest);
     let mut sender = Sender::of(&relay);

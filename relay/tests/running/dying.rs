@@ -1,4 +1,4 @@
-//! An upstream that is a process, and ends when a certain entry comes: each time.
+//! An upstream process that ends whenever a certain entry arrives.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use crate::keys::sum;
 use crate::process::{Relay, program};
 use crate::upstream::{Sender, upstream};
 
-/// Tells a process that it is the upstream, which listens on its standard input, and of which entry it dies.
+/// Tells a process that it is the upstream, listening on its standard input, and which entry it dies of.
 const DIES_OF: &str = "BLKIN_TEST_UPSTREAM_DIES_OF";
 
 #[test]
@@ -37,7 +37,7 @@ fn an_upstream_dies_of_an_entry_and_gets_those_behind_it() {
     assert_eq!(sum(&relay, "blkin_relay_entries_upstream_lost_total{"), 1);
 }
 
-/// Has a process be the upstream until it dies or all has come, and adds what it has taken.
+/// Runs the upstream process until it dies or everything has arrived, and adds the accepted entries to `taken`.
 fn run_upstream(listener: &TcpListener, dies_of: &str, taken: &mut Vec<String>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "dying::the_upstream", "--nocapture"]).env(DIES_OF, dies_of);
@@ -52,12 +52,12 @@ fn run_upstream(listener: &TcpListener, dies_of: &str, taken: &mut Vec<String>) 
     process.wait().unwrap();
 }
 
-/// Shows nothing by itself: it is the process that the other test starts.
+/// Tests nothing by itself: it is the process that the other test starts.
 #[test]
 fn the_upstream() {
     let Ok(dies_of) = std::env::var(DIES_OF) else { return };
     let listener = TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
-    // Its first line would else be behind what the harness has begun to say.
+    // Otherwise the first line would continue one that the test harness has begun.
     writeln!(std::io::stdout()).unwrap();
     for stream in listener.incoming() {
         serve(stream.unwrap(), &dies_of);

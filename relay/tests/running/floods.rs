@@ -1,4 +1,4 @@
-//! What the log says of what happens again and again, and of whom: who causes it must not fill the disk with it.
+//! How often the log reports what happens again and again: nobody may fill the disk by causing it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::keys::sum;
 use crate::process::{Relay, program};
 use crate::upstream::{LIMIT, Sender};
 
-/// At most this many lines with `words` may be told since `begun`: one a second.
+/// Checks that there are lines with `words`, and at most one a second since `begun`.
 fn assert_few(told: &[String], words: &str, begun: Instant) {
     let (lines, seconds) =
         (told.iter().filter(|line| line.contains(words)).count(), begun.elapsed().as_secs());
@@ -29,7 +29,7 @@ fn the_log_names_who_sent_a_call_that_cannot_be_read_and_not_each_of_a_flood() {
     let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
     let call = encode_log_call(1, &[LogEntry { category: "zipkin".into(), message: b"AA==".to_vec() }]);
-    // A whole frame whose call breaks off: there is an exception, and the connection goes on.
+    // A complete frame with a truncated call: it gets an exception, and the connection goes on.
     let mut broken = ((call.len() - 4 - 3) as u32).to_be_bytes().to_vec();
     broken.extend_from_slice(&call[4..call.len() - 3]);
     let mut stream = connect(&relay);
@@ -72,7 +72,7 @@ fn copies_of_damage_that_the_disk_does_not_take_are_not_each_told_of() {
     let mut bytes = std::fs::read(&path).unwrap();
     let records: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"REC1")).collect();
     assert_eq!(records.len(), RECORDS + 1);
-    // All but the last.
+    // Damage all records but the last.
     records[..RECORDS].iter().for_each(|record| bytes[record + 48] ^= 0xff);
     std::fs::write(&path, bytes).unwrap();
     // No file may grow, as on a full disk.
@@ -90,7 +90,7 @@ fn segments_that_leave_a_full_spool_are_not_each_told_of() {
     let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", smallest);
     let mut sender = Sender::of(&relay);
-    // Each has a segment to itself.
+    // Each entry has a segment of its own.
     (0..60).for_each(|_| sender.send("zipkin", vec![b'A'; 900 << 10]));
     assert!(sum(&relay, "blkin_relay_entries_upstream_lost_total{") > 50);
     assert_few(&relay.end(), "dropping its oldest segments", begun);
@@ -102,7 +102,7 @@ fn positions_that_cannot_be_written_down_are_not_told_of_with_each_segment_that_
     let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", smallest);
     let positions = folder.path().join("positions");
-    // They are written once, and then when something has come.
+    // The positions are written once at the start, and then after each new entry.
     while std::fs::read(&positions).unwrap().iter().all(|byte| *byte == 0) {
         std::thread::yield_now();
     }
@@ -114,6 +114,6 @@ fn positions_that_cannot_be_written_down_are_not_told_of_with_each_segment_that_
     while sum(&relay, "blkin_relay_spool_trouble{what=\"positions\"") == 0 {
         std::thread::yield_now();
     }
-    // At its end it says so once more, as the reason of its failure.
+    // When the relay ends, it logs this once more as the reason of its failure.
     assert_few(&relay.end(), "after a crash more would be sent twice", begun);
 }

@@ -1,4 +1,4 @@
-//! Keys of the configuration do what the example file says of them: those that no other test turns.
+//! Configuration keys that no other test changes do what the example file says.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -13,8 +13,7 @@ use blkin_thrift::{Annotation, Span};
 use crate::process::{Relay, program};
 use crate::upstream::{Calls, LIMIT, Sender, upstream};
 
-/// How many entries the calls have that carry `messages`, which came while one call, to which there was no answer, was under
-/// way.
+/// The number of entries of each call that carries `messages`, which arrived while one call waited for its answer.
 fn sizes(configuration: &str, messages: usize, bytes: usize) -> Vec<usize> {
     let (folder, (listener, address)) = (tempfile::tempdir().unwrap(), upstream());
     let relay = Relay::start(program(), folder.path(), &address, configuration);
@@ -59,20 +58,20 @@ fn an_upstream_that_is_away_is_tried_after_pauses_as_configured() {
     Sender::of(&relay).send("zipkin", vec![b'x'; 10]);
     let failures = "blkin_relay_upstream_failures_total{upstream=\"127.0.0.1:1\",cause=\"unreachable\"} ";
     let due = Instant::now() + LIMIT;
-    // With the default pauses that takes minutes.
+    // With the default pauses this would take minutes.
     while metric(&relay, failures) < 50 {
         assert!(Instant::now() < due, "only {} attempts", metric(&relay, failures));
     }
 }
 
-/// The sum of the figures whose names begin so.
+/// The sum of the metrics whose names begin with `name`.
 pub(crate) fn sum(relay: &Relay, name: &str) -> u64 {
     let metrics = relay.get("/metrics");
     let figures = metrics.lines().filter(|line| line.starts_with(name));
     figures.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
 }
 
-/// The figure behind `name` in the metrics.
+/// The value behind `name` in the metrics.
 fn metric(relay: &Relay, name: &str) -> u64 {
     let metrics = relay.get("/metrics");
     metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap()
@@ -101,7 +100,7 @@ fn beyond_the_configured_connections_a_silent_one_makes_room() {
     assert_eq!(first.read(&mut [0]).unwrap(), 0, "it is closed for no other reason");
 }
 
-/// The line by which a relay says that it is ready, if the journal is told to read what it logs or not.
+/// The line with which a relay logs that it is ready, if the journal reads its log or not.
 fn ready_line(format: &str, is_journal: bool) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (log, end) = std::io::pipe().unwrap();
@@ -114,7 +113,7 @@ fn ready_line(format: &str, is_journal: bool) -> String {
         command.env("JOURNAL_STREAM", format!("{}:{}", metadata.dev(), metadata.ino()));
     }
     let mut relay = command.arg(folder.path()).stderr(end).spawn().unwrap();
-    // Else the pipe has a writer here, and no end.
+    // Otherwise this process keeps the pipe open for writing, and the log never ends.
     drop(command);
     let ready = BufReader::new(log).lines().map(Result::unwrap).find(|line| line.contains("ready"));
     relay.kill().unwrap();

@@ -14,15 +14,15 @@ pub(crate) struct Relay {
     process: Child,
     pub(crate) scribe: String,
     http: String,
-    /// What it has logged up to when it was ready,
+    /// Its log up to when it was ready.
     pub(crate) start: Vec<String>,
-    /// and since.
+    /// Its log since then.
     log: Receiver<String>,
     _configuration: NamedTempFile,
 }
 
 impl Relay {
-    /// Starts it with its spool in `folder`. `command` runs the program, by itself or by another one.
+    /// Starts a relay with its spool in `folder`. `command` runs the program, directly or through another one.
     pub(crate) fn start(command: Command, folder: &Path, upstream: &str, configuration: &str) -> Relay {
         let mut relay = Relay::starting(command, folder, upstream, configuration);
         relay.start = lines_up_to(&relay.log, " ready ");
@@ -35,7 +35,7 @@ impl Relay {
         relay
     }
 
-    /// The same before it is ready, and has addresses.
+    /// As `start`, but does not wait until the relay is ready and its addresses are known.
     pub(crate) fn starting(
         mut command: Command,
         folder: &Path,
@@ -51,46 +51,46 @@ impl Relay {
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         let (lines, log) = channel();
         let stderr = BufReader::new(process.stderr.take().unwrap());
-        // Whoever logs must not wait for a reader.
+        // The relay must not wait for a reader of its log.
         std::thread::spawn(move || stderr.lines().map(Result::unwrap).try_for_each(|line| lines.send(line)));
         let (scribe, http) = (String::new(), String::new());
         Relay { process, scribe, http, start: Vec::new(), log, _configuration: file }
     }
 
-    /// What it answers, with its head.
+    /// The relay's answer, with its head.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut answer = String::new();
         self.ask(path).read_to_string(&mut answer).unwrap();
         answer
     }
 
-    /// Asks it over a connection that ends with the answer.
+    /// Sends a request on a connection that ends with the answer.
     pub(crate) fn ask(&self, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         stream
     }
 
-    /// Has it open no file from now on while as many are open.
+    /// Limits the relay's open files from now on.
     pub(crate) fn limit_files(&self, most: usize) {
         let (pid, limit) = (self.process.id().to_string(), format!("--nofile={most}:"));
         assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
     }
 
-    /// The first line of its log with these words, which is waited for unless it came before the relay was ready.
+    /// The first line of the log with these words. Waits for it, unless it came before the relay was ready.
     pub(crate) fn tells(&self, words: &str) -> String {
         let before = self.start.iter().find(|line| line.contains(words));
         before.cloned().unwrap_or_else(|| lines_up_to(&self.log, words).pop().unwrap())
     }
 
-    /// Ends it; what it has logged since it was ready, but for what was waited for, and what came before that.
+    /// Stops the relay. Returns its log since it was ready, without the lines that [`tells`](Self::tells) has already read.
     pub(crate) fn end(self) -> Vec<String> {
         self.end_with_status().1
     }
 
-    /// The same, with its exit code.
+    /// As [`end`](Self::end), with the exit status.
     pub(crate) fn end_with_status(mut self) -> (ExitStatus, Vec<String>) {
-        // It writes its last lines; killed, it might not.
+        // SIGTERM lets it write its last log lines; SIGKILL might not.
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let next = || match self.log.recv_timeout(LIMIT) {

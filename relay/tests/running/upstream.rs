@@ -1,4 +1,4 @@
-//! Both ends of a relay: who sends it entries, and the upstream that it calls.
+//! Both ends of a relay: a sender of entries, and the upstream that the relay calls.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,10 +15,10 @@ use blkin_thrift::scribe::{
 
 use crate::process::Relay;
 
-/// Longest wait for anything, on whatever machine: half of how long the relays of these tests let a silent upstream be.
+/// Longest wait for anything, even on a slow machine: half of the time for which the relays of these tests wait for an upstream.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// A sender of single entries, each of which the relay has on disk when `send` returns.
+/// A sender of single entries; each is on the relay's disk when `send` returns.
 pub(crate) struct Sender(Client);
 
 impl Sender {
@@ -33,7 +33,7 @@ impl Sender {
     }
 }
 
-/// Where a relay may call, and the address of that.
+/// A listener for a relay to call, and its address.
 pub(crate) fn upstream() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -47,7 +47,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Waits for the relay to connect, for as long as [`LIMIT`].
+    /// Waits for the relay to connect, up to [`LIMIT`].
     pub(crate) fn accept(listener: &TcpListener) -> Calls {
         let (told, accepted) = channel();
         let listener = listener.try_clone().unwrap();
@@ -57,12 +57,12 @@ impl Calls {
         Calls { stream, frames: FrameReader::new(&Limits::default()) }
     }
 
-    /// The number of the next call, and the messages of its entries.
+    /// The sequence number of the next call, and the messages of its entries.
     pub(crate) fn next(&mut self) -> (i32, Vec<Vec<u8>>) {
         self.next_or_end().expect("the relay broke off")
     }
 
-    /// The same; none when the relay goes on with another connection.
+    /// As [`next`](Self::next); none when the relay has closed this connection.
     pub(crate) fn next_or_end(&mut self) -> Option<(i32, Vec<Vec<u8>>)> {
         let mut bytes = [0; 4096];
         loop {

@@ -1,11 +1,11 @@
-//! One client, and upstreams that answer, are silent, break off, or do not read.
+//! A client, and upstreams that answer, are silent, close the connection, or do not read.
 
 use super::*;
 use blkin_thrift::scribe::{LogEntry, encode_exception, encode_log_call, encode_log_reply};
 use socket2::{SockFilter, SockRef};
 use std::net::{Shutdown, TcpListener};
 
-/// Longest wait for anything, on whatever machine.
+/// Longest wait for anything, even on a slow machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn is_connected(client: &Client) -> bool {
@@ -17,7 +17,7 @@ fn call(client: &mut Client) -> io::Result<Reply> {
     client.log(|seq| encode_log_call(seq, std::slice::from_ref(&entry)), &mut || Ok(()))
 }
 
-/// Answers each call by what `answer` makes of its sequence number; nothing ends the connection.
+/// Answers each call with what `answer` returns for its sequence number; `None` ends the connection.
 fn server(answer: impl Fn(i32) -> Option<Vec<u8>> + Send + Copy + 'static) -> String {
     server_at(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
 }
@@ -129,7 +129,7 @@ fn an_answer_may_come_byte_by_byte_and_several_at_once() {
         assert_eq!(client.reply(&mut || Ok(())).unwrap(), Reply::Ok);
         assert_eq!(client.unanswered(), left);
     }
-    // Nothing is unanswered: that it closes is no failure.
+    // No call is unanswered, so that a closed connection is not a failure.
     drop(answering.join().unwrap());
     while is_connected(&client) {
         client.wait(None, Some(Instant::now() + SLICE)).unwrap();
@@ -155,7 +155,7 @@ fn the_caller_s_own_address_is_never_called() {
     let upstream = format!("localhost:{}", own.port());
     let mut client = Client::new(&upstream, LIMIT).never_calling(own);
     let error = call(&mut client).unwrap_err().to_string();
-    // The name has other addresses too, perhaps, at which nobody listens.
+    // The name may have other addresses too, at which nothing listens.
     assert!(error.contains("itself listens") || error.contains("refused"), "{error}");
     assert!(!client.was_sent());
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -166,7 +166,7 @@ fn a_caller_who_ends_does_not_wait_for_an_upstream_that_reads_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(60));
     let mut asked = 0;
-    // Once to connect, and once while the system takes no more.
+    // Once while connecting, and once while the system accepts no more data.
     let mut alive = || {
         asked += 1;
         assert!(asked < 9, "it goes on in spite of the end");
@@ -176,7 +176,7 @@ fn a_caller_who_ends_does_not_wait_for_an_upstream_that_reads_nothing() {
     assert_eq!((error.to_string().as_str(), asked), ("the end", 2));
 }
 
-/// Takes a byte at a time.
+/// Accepts one byte per write.
 struct Dripping(usize);
 
 impl Write for Dripping {
@@ -227,7 +227,7 @@ fn a_call_that_gets_on_may_take_longer_than_the_timeout() {
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), TIMEOUT);
     let reading = std::thread::spawn(move || {
         let (mut stream, began) = (listener.accept().unwrap().0, Instant::now());
-        // Less than what waits in the client's kernel once all of it is written.
+        // Less than what waits in the client's kernel after everything was written.
         let mut bytes = [0; 4 << 10];
         for _ in 0..32 {
             stream.read_exact(&mut bytes).unwrap();
@@ -261,7 +261,7 @@ fn a_bell_or_a_time_ends_the_wait_for_an_answer_and_not_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), LIMIT);
     client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
-    // Whoever reads before there is something to be read would wait until it is given up.
+    // Without checking first whether there is anything to read, the client would wait until this timeout.
     client.connection.as_ref().unwrap().stream.set_read_timeout(Some(LIMIT)).unwrap();
     let bell = Doorbell::new().unwrap();
     bell.ring();
@@ -270,7 +270,7 @@ fn a_bell_or_a_time_ends_the_wait_for_an_answer_and_not_the_connection() {
     assert_eq!(client.unanswered(), 1);
 }
 
-/// A program for packets (bpf(4)) that drops what is longer than so many bytes.
+/// A packet filter (bpf(4)) that drops packets with more than `than` bytes.
 fn drop_longer(than: u32) -> [SockFilter; 4] {
     const LOAD_LENGTH: u16 = 0x80;
     const JUMP_IF_GREATER: u16 = 0x25;
@@ -327,6 +327,6 @@ fn a_silent_upstream_is_given_up_and_the_caller_hears_of_the_wait() {
     };
     let error = client.log(|seq| encode_log_call(seq, &[]), &mut alive).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    // Once to connect, and then once a slice: whoever waits does not spin.
+    // Once while connecting, and then once per slice: the wait does not spin.
     assert!((2..=5).contains(&heard), "{heard}");
 }

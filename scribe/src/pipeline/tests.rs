@@ -1,4 +1,4 @@
-//! Pipelines against servers that answer as they are told. Calls are numbered by their one entry's message.
+//! Pipelines against servers that answer as the test says. The message of a call's only entry is the call's number.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,17 +18,18 @@ use socket2::SockRef;
 
 use super::*;
 
-/// Longest wait for anything, on whatever machine.
+/// Longest wait for anything, even on a slow machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a server does with a call. Behind the last that it was told, it takes everything.
+/// What a server does with a call. After the last act of its list, it takes everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Take,
     Later,
     Refuse,
-    /// Closes the connection without having taken it, or after.
+    /// Closes the connection without having taken the call.
     Break,
+    /// Takes the call, and closes the connection without an answer.
     TakeAndBreak,
 }
 
@@ -39,7 +40,7 @@ enum Seen {
     Taken(u32),
 }
 
-/// Reads up to `ahead` calls before it answers the oldest, as far as they come without its answers.
+/// A server that reads up to `ahead` calls before it answers the oldest one, if they arrive without its answers.
 fn server(acts: &[Act], ahead: usize) -> (String, Receiver<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -55,7 +56,7 @@ fn server(acts: &[Act], ahead: usize) -> (String, Receiver<Seen>) {
     (address, all)
 }
 
-/// None when nobody listens to what was seen any more.
+/// Serves one connection. None once the receiver of what was seen is gone.
 fn serve(mut stream: TcpStream, acts: &mut VecDeque<Act>, ahead: usize, seen: &Sender<Seen>) -> Option<()> {
     let mut calls = VecDeque::new();
     loop {
@@ -81,7 +82,7 @@ fn serve(mut stream: TcpStream, acts: &mut VecDeque<Act>, ahead: usize, seen: &S
     }
 }
 
-/// Whether another call is there, or comes within a moment: nothing hangs on how long that is but what the test sees.
+/// Whether another call is there, or arrives within a moment. The length of that moment changes only the order of what is seen.
 fn has_more(stream: &TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let more = matches!(stream.peek(&mut [0]), Ok(1));
@@ -103,7 +104,7 @@ fn encode(number: &u32, sequence: i32) -> Vec<u8> {
     encode_log_call(sequence, &[LogEntry { category: "c".into(), message: number.to_string().into_bytes() }])
 }
 
-/// Sends so many calls through a window and returns what was popped.
+/// Sends calls through a window and returns what was popped.
 fn drive(address: &str, calls: u32, window: Window) -> Vec<(u32, Verdict)> {
     let mut pipeline = Pipeline::new(Client::new(address, LIMIT), window);
     let bell = Doorbell::new().unwrap();
@@ -134,7 +135,7 @@ fn window(calls: usize) -> Window {
 #[test]
 fn as_many_calls_are_under_way_as_the_window_holds() {
     for calls in [1, 5] {
-        // Nothing is answered before so many calls are there.
+        // The server answers nothing before `calls` calls have arrived.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let driving = thread::spawn(move || drive(&address, 20, window(calls)));
@@ -209,7 +210,7 @@ fn what_is_answered_while_others_are_sent_can_be_popped_before_the_next_one_is()
     let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), window(9));
     let (bell, sent) = (Doorbell::new().unwrap(), RefCell::new(Vec::new()));
     (0..3).for_each(|number| pipeline.push(number, 1));
-    // More than kernels take: once it is written it was read, behind the first, which was answered before.
+    // More than the kernels buffer: once it is written, the server has read it, and has answered the first call before.
     let encode = |number: &u32, sequence| {
         sent.borrow_mut().push(*number);
         let category = " ".repeat(4 << 20);
@@ -281,7 +282,7 @@ fn nothing_is_sent_behind_a_refused_call_before_it_was_popped() {
     pipeline.push(0, 1);
     pipeline.push(1, 1);
     while turn(&mut pipeline).is_ok() {}
-    // The first is to be sent again, the second is refused for good, the third waits behind it.
+    // The first call has to be sent again, the second is refused for good, and the third waits behind it.
     pipeline.push(2, 1);
     assert!(pipeline.pop().is_none());
     while pipeline.pop().is_none() {
@@ -340,7 +341,7 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the server does: each call is popped once, in order, and was taken once unless it was refused or a
+    /// Whatever the server does, each call is popped once, in order, and was taken exactly once unless it was refused or a
     /// connection broke.
     #[test]
     fn every_call_is_settled_once_and_in_order(

@@ -1,4 +1,4 @@
-//! Connections whose calls come whole, in pieces, half or not at all, and what they are answered.
+//! Connections whose calls arrive complete, in pieces, in part or not at all, and the answers to them.
 
 use super::*;
 use std::future::pending;
@@ -12,7 +12,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tokio::sync::watch;
 
-/// Settles each call once so many are there.
+/// Settles the calls once `wanted` of them have arrived.
 struct Together {
     wanted: usize,
     came: watch::Sender<usize>,
@@ -36,7 +36,7 @@ impl Service for Together {
     }
 }
 
-/// The only one of a server.
+/// The only place of a server.
 fn seat() -> Seat {
     Seat::new(Places::new(1).take().unwrap().to([127, 0, 0, 1].into()))
 }
@@ -86,7 +86,7 @@ async fn a_peer_that_vanished_is_found_out_long_before_it_may_be_idle_no_more() 
     assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 60_000);
 }
 
-/// Keeps no call, and waits for no client.
+/// Keeps no call, and treats every client as one that wants no answer.
 struct Full;
 
 impl Service for Full {
@@ -114,7 +114,7 @@ async fn a_call_that_wants_no_answer_and_is_not_kept_ends_its_connection() {
     serving.await.unwrap();
 }
 
-/// Settles each call as it says itself.
+/// Settles each call with the result code that the test gives it.
 struct AsTold;
 
 impl Service for AsTold {
@@ -162,7 +162,7 @@ impl Service for Never {
 async fn no_more_calls_are_read_than_may_wait() {
     let calls = encode_log_call(0, &[]).repeat(10 * MAX_PIPELINED);
     let (service, stop) = (Arc::new(Never::default()), CancellationToken::new());
-    // Nobody takes an answer out of it; one more call waits for its place.
+    // Nothing takes answers out of the queue; one more call waits for a place in it.
     let (answers, _queue) = mpsc::channel(MAX_PIPELINED);
     let (options, seat) = (options(), seat());
     let reading = read_calls(&calls[..], &service, &options, &stop, &seat, answers);
@@ -170,7 +170,7 @@ async fn no_more_calls_are_read_than_may_wait() {
     assert_eq!(service.0.load(Ordering::Relaxed), MAX_PIPELINED + 1);
 }
 
-/// A connection to a service that settles each call, and the end of serving it.
+/// A connection to a service that settles each call, and the task that serves it.
 fn connect(
     options: &Options,
     stop: &CancellationToken,
@@ -188,7 +188,7 @@ fn connect(
     (client, serving)
 }
 
-/// A call of more than a message has for nothing.
+/// A call with more bytes than a message may hold for free.
 fn large_call() -> Vec<u8> {
     let entry = scribe::LogEntry { category: "zipkin".to_owned(), message: vec![b'A'; 100 << 10] };
     encode_log_call(1, &[entry])
@@ -203,7 +203,7 @@ async fn a_frame_takes_no_more_memory_than_it_has_leave_for() {
     assert_eq!((body.len(), body.capacity()), (call.len() - header.1, body.len()));
 }
 
-/// Keeps the frames that it is called with.
+/// Keeps the frames of its calls.
 #[derive(Default)]
 struct Kept(Mutex<Vec<Vec<u8>>>);
 
@@ -220,7 +220,7 @@ impl Service for Kept {
     }
 }
 
-/// Reads the calls of a connection whose bytes come so many at a time.
+/// Reads the calls of a connection whose bytes arrive in pieces of `piece`.
 async fn read_by(piece: usize, bytes: &[u8]) -> (Vec<Vec<u8>>, Result<(), Closing>) {
     let (mut client, server) = tokio::io::duplex(piece);
     let (service, stop) = (Arc::new(Kept::default()), CancellationToken::new());
@@ -242,7 +242,7 @@ proptest! {
     ) {
         let framed = |frame: &Vec<u8>| [&(frame.len() as u32).to_be_bytes()[..], frame].concat();
         let mut bytes: Vec<u8> = frames.iter().flat_map(framed).collect();
-        // Less than the header that the last begins with.
+        // Cut off less than the header of the last frame is long.
         bytes.truncate(bytes.len() - lost);
         let whole = frames.len() - usize::from(lost > 0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -261,7 +261,7 @@ async fn connections_that_only_announce_keep_nobody_waiting() {
         connection.0.write_all(&(1_u32 << 20).to_be_bytes()).await.unwrap();
         idle.push(connection);
     }
-    // So that all have been looked at.
+    // Give the server time to read from all of them.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let began = tokio::time::Instant::now();
     let (mut client, _serving) = connect(&options, &stop);
@@ -273,7 +273,7 @@ async fn connections_that_only_announce_keep_nobody_waiting() {
 #[tokio::test(start_paused = true)]
 async fn half_a_frame_that_holds_memory_is_dropped_once_others_wait() {
     let (mut options, stop) = (options(), CancellationToken::new());
-    // One at a time.
+    // The whole budget is the lane: one message at a time.
     options.budget = Budget::new(1 << 20, 1 << 20);
     let (mut half, held) = connect(&options, &stop);
     let call = large_call();
@@ -318,7 +318,7 @@ async fn half_frames_and_those_that_wait_do_not_keep_a_server_from_stopping() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// A server of few connections at a time, whose calls are all settled once so many are there.
+/// A server with a limit on connections, which settles all calls once a given number has arrived.
 struct Serving {
     address: SocketAddr,
     service: Arc<Together>,
@@ -352,7 +352,7 @@ async fn while_a_server_ends_it_is_alive_and_who_comes_is_refused() {
     let mut client = serving.call().await;
     serving.stop.cancel();
     while TcpStream::connect(serving.address).await.is_ok() {}
-    // The last call is not answered: it has to beat.
+    // The call is not answered yet: the server has to beat meanwhile.
     let mut before_ms = 0;
     loop {
         let workers = serving.health.report().workers;

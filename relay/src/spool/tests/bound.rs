@@ -1,4 +1,4 @@
-//! A spool that reaches its bound.
+//! A spool that reaches its limit.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn a_full_spool_that_keeps_the_oldest_refuses_until_there_is_room() {
     fixture.check();
 }
 
-/// Housekeeping has begun to write the positions down, and the disk takes its time.
+/// Housekeeping has begun to write the positions, and the disk is slow.
 #[test]
 fn a_full_spool_waits_for_positions_that_are_being_written_down_and_has_room_then() {
     let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
@@ -65,7 +65,7 @@ fn a_full_spool_waits_for_positions_that_are_being_written_down_and_has_room_the
     assert_eq!(segments, 1);
 }
 
-/// A folder with something in it in the place of a segment: nobody removes that.
+/// Replaces a segment by a folder that is not empty: removing it as a file fails.
 fn make_stay(fixture: &Fixture, number: u64) {
     let path = segment::path(fixture.folder.path(), number);
     fs::remove_file(&path).unwrap();
@@ -172,7 +172,7 @@ fn an_append_gives_a_sign_of_life_between_what_a_slow_disk_takes_its_time_for() 
         let figures = fixture.spool().figures();
         (fixture.spool().lock().segments[0].number, figures.segments, figures.commits)
     };
-    // Each takes more than half a segment: the next one needs another segment, and at last there is no room for that.
+    // Each append fills more than half a segment, so the next one needs another segment, until there is no room for one.
     let append = |alive: &dyn Fn()| fixture.spool().append(&[Fixture::draft(0..20)], alive).unwrap();
     while state().0 == 1 {
         append(&|| {});

@@ -1,10 +1,10 @@
-//! What a disk lost, or does not give back, is passed over and counted, once.
+//! What a disk lost, or cannot read, is skipped and counted, once.
 
 use super::*;
 
 #[test]
 fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
-    // In the payload of the fourth record, then in its header, then in the segment's.
+    // Damage in the payload of the fourth record, then in its header, then in the segment's header.
     let record = record_bytes(2 * ENTRY_BYTES) as u64;
     for offset in [64 + 3 * record + 500, 64 + 3 * record + 5, 20] {
         let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
@@ -53,7 +53,7 @@ fn damage_of_which_no_copy_can_be_kept_is_counted_once() {
 fn damage_in_thousands_of_places_is_counted_and_holds_up_no_start() {
     const RECORDS: u64 = 4000;
     let record = record_bytes(ENTRY_BYTES) as u64;
-    // In the payload of every second record, or in its header.
+    // Damage in the payload of every second record, or in its header.
     for offset in [RECORD_HEADER_BYTES as u64, 0] {
         let mut fixture = Fixture::new(roomy(), &["a:1"]);
         let drafts = Vec::from_iter((0..RECORDS).map(|number| Fixture::draft(number..number + 1)));
@@ -67,7 +67,7 @@ fn damage_in_thousands_of_places_is_counted_and_holds_up_no_start() {
         let before = segment::tests::read_so_far();
         fixture.open();
         let read = segment::tests::read_so_far() - before;
-        // Neither the whole segment again for each, nor a copy of each.
+        // The start does not read the whole segment again for each place, and does not copy each.
         assert!(read < RECORDS / 2 * (512 << 10), "{read}");
         assert_eq!(fixture.aside(), aside::MAX_FILES);
         assert_eq!(fixture.spool().figures().damaged_regions, RECORDS / 2);
@@ -84,7 +84,7 @@ fn damage_at_the_end_is_counted_once_an_upstream_comes_to_it_and_not_with_what_f
     let third = SEGMENT_HEADER_BYTES as u64 + 2 * record;
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     (0..4).for_each(|_| fixture.append(2).unwrap());
-    // Neither header tells any more.
+    // Neither header can be read any more.
     fixture.first_segment().write_all_at(&vec![0x55; 2 * record as usize], third).unwrap();
     assert_eq!(fixture.drain(0), [0, 1, 2, 3]);
     assert_eq!(fixture.lost(0, Loss::Damaged), 4);
@@ -95,7 +95,7 @@ fn damage_at_the_end_is_counted_once_an_upstream_comes_to_it_and_not_with_what_f
     fixture.check();
 }
 
-/// In the payload of the fourth record, in its header, and up to the end of the segment.
+/// A bad place in the payload of the fourth record, in its header, and from there to the end of the segment.
 #[test]
 fn a_place_that_the_disk_does_not_give_back_costs_the_records_that_it_hit() {
     let record = record_bytes(2 * ENTRY_BYTES) as u64;
@@ -124,7 +124,7 @@ fn a_place_that_the_disk_does_not_give_back_costs_the_records_that_it_hit() {
 
 #[test]
 fn a_start_goes_on_without_the_header_of_a_segment_that_the_disk_does_not_give_back() {
-    // Of the first segment and of the one that takes records; with it the records in the same place are lost.
+    // The header of the first segment, and of the newest one; the records in the same 4 KiB are lost with it.
     for number in [1, 2] {
         let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
         (0..50).for_each(|_| fixture.append(2).unwrap());
@@ -148,7 +148,7 @@ fn a_start_goes_on_without_the_header_of_a_segment_that_the_disk_does_not_give_b
 
 #[test]
 fn a_start_leaves_out_a_segment_of_which_the_disk_gives_back_nothing() {
-    // Its records are known by the positions, and then some of them are not.
+    // The positions know all of its records, then only some, then none.
     for (swept, lost) in [(3, 3), (2, 3), (0, 1)] {
         let mut fixture = Fixture::new(roomy(), &["a:1"]);
         for appended in 0..=3 {
@@ -170,13 +170,13 @@ fn a_start_leaves_out_a_segment_of_which_the_disk_gives_back_nothing() {
 #[test]
 fn what_the_positions_do_not_know_and_the_disk_does_not_give_back_is_counted() {
     let fifth = SEGMENT_HEADER_BYTES as u64 + 4 * record_bytes(4 * ENTRY_BYTES) as u64;
-    // In the payload of the fifth of six records, of four entries each: what follows tells how much it held. From there
-    // on to the end: it tells itself, and at least one entry was behind it. From its header on: nothing tells.
+    // A bad place in the payload of the fifth of six records, of four entries each: the next record tells how much it held.
+    // From there to the end: its own header tells, and at least one more entry followed. From its header on: nothing tells.
     let cases = [(fifth + 100..fifth + 101, 4, 0), (fifth + 100..u64::MAX, 5, 1), (fifth..u64::MAX, 1, 1)];
     let got =
         [[vec![20, 21, 22, 23], Vec::from_iter(16..24)], [vec![], vec![16, 17, 18, 19]], [vec![], vec![]]];
     for ((place, lost, lost_again), [behind, again]) in cases.into_iter().zip(got) {
-        // Another start finds what can be read again, but for what was counted as lost.
+        // Another start finds what can be read again, except for what was counted as lost.
         for (is_again, lost, behind) in [(false, lost, behind), (true, lost_again, again)] {
             let mut fixture = Fixture::new(roomy(), &["a:1"]);
             for appended in 0..6 {
@@ -221,14 +221,14 @@ fn a_disk_that_becomes_read_only_gives_what_it_has_and_takes_more_once_it_can_be
     let length = segment.metadata().unwrap().len();
     fixture.spool().set_writable(false);
     assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
-    // As of a write that the disk took, and refused to make durable and to cut off again.
+    // As after a write that the disk accepted, and then refused to make durable and to cut off.
     for left in [&b"half"[..], &[7; 64 << 10]] {
         segment.write_all_at(left, length).unwrap();
         assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
     }
     assert_eq!(fixture.drain(0), [0, 1]);
     fixture.spool().set_writable(true);
-    // More than the segment has room for, so that another one follows it.
+    // More than the segment has room for, so that another segment follows it.
     fixture.append(70).unwrap();
     assert_eq!(segment.metadata().unwrap().len(), length);
     fixture.open();
@@ -245,7 +245,7 @@ fn a_disk_that_becomes_read_only_gives_what_it_has_and_takes_more_once_it_can_be
 fn no_segment_follows_one_whose_end_the_disk_may_have_otherwise() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(2).unwrap();
-    // Of what is written, and of cutting it off, now and before the next write.
+    // The sync of the write fails, that of the cut after it, and that of the cut before the next write.
     files::tests::fail_syncs(3);
     assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
     // More than the segment has room for.
@@ -261,7 +261,7 @@ fn nothing_is_written_behind_what_was_emptied_whether_the_disk_says_so_or_not() 
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(2).unwrap();
     assert_eq!(fixture.drain(0), [0, 1]);
-    // Of what is written, of cutting it off, and of emptying the segment for the room that takes.
+    // The sync of the write fails, that of the cut after it, and that of emptying the segment to make room.
     files::tests::fail_syncs(3);
     assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
     fixture.check();
@@ -274,7 +274,7 @@ fn nothing_is_written_behind_what_was_emptied_whether_the_disk_says_so_or_not() 
 #[test]
 fn a_start_over_damage_on_a_full_disk_gives_upstreams_what_is_whole_and_takes_more_once_there_is_room() {
     let damages: [fn(&Path); 2] = [
-        // The header of the segment that took records: it may take no more.
+        // The header of the newest segment is damaged: nothing more may be written to it.
         |folder| {
             let newest = File::options().write(true).open(segment::path(folder, 1)).unwrap();
             newest.write_all_at(b"\xa5\x5a", 20).unwrap();
@@ -306,7 +306,7 @@ fn what_a_start_on_a_full_disk_begins_in_place_of_a_segment_is_none_for_the_next
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(5).unwrap();
     fixture.spool().sweep().unwrap();
-    // All of it is damaged.
+    // Damage the whole segment.
     let file = fixture.first_segment();
     file.write_all_at(&vec![0x55; file.metadata().unwrap().len() as usize], 0).unwrap();
     files::tests::set_full(true);
@@ -390,7 +390,7 @@ fn what_comes_goes_behind_a_damaged_segment_that_cannot_be_set_aside() {
 fn what_comes_after_an_empty_segment_was_removed_lies_behind_all_that_upstreams_have() {
     let removals: [fn(&Path); 2] = [
         |segment| fs::remove_file(segment).unwrap(),
-        // As one that gave its room back.
+        // As a segment that was emptied.
         |segment| drop(File::create(segment).unwrap()),
     ];
     for remove in removals {

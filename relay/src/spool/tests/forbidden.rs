@@ -1,4 +1,4 @@
-//! A start on segments that are somebody else's.
+//! A start on segments that belong to another user.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -6,7 +6,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use super::*;
 
-/// While it lives, permissions hold for this thread, also if it is root's.
+/// While this lives, file permissions apply to this thread even if it is root.
 struct Unprivileged(CapabilitySets);
 
 impl Unprivileged {
@@ -78,7 +78,7 @@ fn the_torn_tail_of_a_segment_that_can_only_be_read_is_passed_over() {
 #[test]
 fn a_segment_that_cannot_be_opened_is_set_aside_as_it_is_and_what_it_held_is_counted() {
     let _unprivileged = Unprivileged::new();
-    // Of the newest one the positions know what it held, or do not know all.
+    // The last two cases: the positions know all that the newest segment held, or not all.
     for (number, unknown, lost) in [(1, 0, 0..60), (2, 0, 60..100), (2, 5, 60..101)] {
         let mut fixture = with_two_segments();
         if unknown > 0 {
@@ -101,7 +101,7 @@ fn a_segment_that_cannot_be_opened_is_set_aside_as_it_is_and_what_it_held_is_cou
     }
 }
 
-/// Whoever mends the permissions has what was set aside sent so.
+/// After mending the permissions, a user can have the segment that was set aside sent this way.
 #[test]
 fn a_segment_that_was_set_aside_is_sent_by_a_relay_with_a_folder_of_its_own_for_it() {
     let mut fixture = with_two_segments();

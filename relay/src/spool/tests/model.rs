@@ -1,4 +1,4 @@
-//! The spool in whatever order things happen to it.
+//! The spool under random sequences of events.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,13 +9,13 @@ use super::*;
 #[derive(Debug, Clone)]
 enum Step {
     Append(u64),
-    /// Reads further ahead of what is settled.
+    /// Reads further ahead of the settled batches.
     Read(usize),
     Settle(usize),
     Reject(usize),
     Lose(usize),
     Sweep,
-    /// As after a write to a full disk.
+    /// Empties the newest segment, as after a write to a full disk.
     Empty,
     Restart,
 }
@@ -33,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The upstream takes nothing of it.
+/// Settles a batch as rejected completely.
 fn reject(spool: &Spool, upstream: usize, batch: &Batch) {
     (0..batch.len()).for_each(|record| spool.settle_record(upstream, batch, record, Count::MAX));
     spool.pass(upstream, batch);
@@ -42,7 +42,7 @@ fn reject(spool: &Spool, upstream: usize, batch: &Batch) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever happens, in whatever order: each upstream gets, or misses and counts, every entry.
+    /// In any order of events, each upstream either gets every entry, or misses it and counts it.
     #[test]
     fn nothing_is_lost_without_being_counted(steps in proptest::collection::vec(step(), 1..120)) {
         let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["a:1", "b:2"]);
@@ -58,7 +58,7 @@ proptest! {
                     ahead = Default::default();
                     fixture.open();
                 }
-                // Sent, but the answers never came.
+                // The batches were sent, but the answers never arrived.
                 Step::Lose(upstream) => ahead[upstream].clear(),
                 Step::Read(upstream) => {
                     if let Some(batch) = fixture.batch_behind(upstream, ahead[upstream].back()) {
@@ -88,7 +88,7 @@ proptest! {
             prop_assert_eq!(fixture.lost(upstream, Loss::Damaged), 0);
             let reached = got[upstream].union(&rejected[upstream]).count() as u64;
             let evicted = fixture.lost(upstream, Loss::SpoolEvicted);
-            // What was sent without an answer may be evicted afterwards: it arrived, and is counted as lost.
+            // A batch that was sent without an answer may be evicted later: it arrived, and is counted as lost all the same.
             prop_assert!(reached + evicted >= fixture.next);
         }
         fixture.check();

@@ -1,4 +1,4 @@
-//! What a start believes of files that the system keeps in its memory.
+//! A start does not trust what the page cache holds of files.
 
 use std::io::Write;
 
@@ -6,15 +6,14 @@ use rustix::fs::{FsWord, statfs};
 
 use super::*;
 
-/// What this thread had the system read of disks.
+/// Bytes that the system has read from disks for this thread.
 fn bytes_from_disks() -> u64 {
     let told = fs::read_to_string("/proc/thread-self/io").unwrap();
     told.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().parse().unwrap()
 }
 
 impl Fixture {
-    /// A spool where files are on a disk, unlike perhaps in the system's folder for such; nothing if they are in memory
-    /// there, too.
+    /// A spool on a disk: the system's temporary folder may be in memory. None if the checkout is in memory too.
     fn on_disk(limits: Limits) -> Option<Self> {
         const TMPFS: FsWord = 0x0102_1994;
         let folder = TempDir::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -28,7 +27,7 @@ impl Fixture {
         Some(fixture)
     }
 
-    /// What a start reads of the disk.
+    /// Bytes that a start reads from the disk.
     fn bytes_of_start(&mut self) -> u64 {
         let before = bytes_from_disks();
         self.open();

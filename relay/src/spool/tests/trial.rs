@@ -1,9 +1,9 @@
-//! Trials whether the disk takes again what it has refused.
+//! Trials whether the disk accepts again what it has refused.
 
 use super::super::trial::filler;
 use super::*;
 
-/// Of many segments, though no entry has so much.
+/// As large as many segments, although no entry is that large.
 const BYTES: usize = 200_003;
 
 fn newest(fixture: &Fixture) -> PathBuf {
@@ -15,7 +15,7 @@ fn a_trial_leaves_nothing_behind_and_nothing_leaves_for_it() {
     for when_full in [WhenFull::DropOldest, WhenFull::Refuse] {
         let mut fixture = Fixture::new(tight(when_full), &["a:1"]);
         fixture.append(3).unwrap();
-        // The first needs a segment of its own, as an entry of this size would.
+        // The first trial needs a segment of its own, as an entry of this size would.
         fixture.spool().try_out(BYTES, &|| {}).unwrap();
         let (figures, length) = (fixture.spool().figures(), newest(&fixture).metadata().unwrap().len());
         (0..3).for_each(|_| fixture.spool().try_out(BYTES, &|| {}).unwrap());
@@ -59,7 +59,7 @@ fn a_trial_fails_as_long_as_entries_would() {
     assert!(matches!(fixture.spool().try_out(ENTRY_BYTES, &|| {}), Err(AppendError::Disk(_))));
     fixture.spool().set_writable(true);
     fixture.spool().try_out(ENTRY_BYTES, &|| {}).unwrap();
-    // Nor is one taken of which the disk does not say that it has it.
+    // A trial also fails if the disk does not confirm the write.
     files::tests::fail_syncs(3);
     assert!(fixture.spool().try_out(ENTRY_BYTES, &|| {}).is_err());
     files::tests::fail_syncs(0);

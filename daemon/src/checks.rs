@@ -191,7 +191,7 @@ mod tests {
             );
         }
         assert!(refused(Path::new("")).contains("a folder is needed"));
-        // Nobody may make files there, not even root.
+        // Not even root can create files there.
         let said = refused(Path::new("/proc/self/spool"));
         assert!(
             said.contains("/proc/self/spool cannot be written") && said.contains("/proc/self,"),

@@ -3,7 +3,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors of any daemon: what it listens on, its runtime, log and configuration, and a few HTTP clients.
+/// Descriptors that every daemon needs: its listeners, runtime, log and configuration, and a few HTTP clients.
 const OWN: u64 = 64;
 
 /// Raises the soft limit to the hard one, since the usual soft limit of 1024 is meant for programs that use select. Returns

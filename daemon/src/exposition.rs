@@ -25,7 +25,7 @@ impl Exposition {
         }
     }
 
-    /// Its content type.
+    /// The content type of the format.
     pub fn content_type(self) -> &'static str {
         match self {
             Exposition::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",

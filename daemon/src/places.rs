@@ -320,7 +320,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_was_silent_longest_of_the_peer_that_has_most_makes_room() {
         let (places, mut taken, listener, _waiting) = crowd(&[A, B, A, A, B, A]).await;
-        // Who has gone has no room to make.
+        // A connection that has ended cannot make room.
         taken.remove(0);
         taken.push(places.free(&listener).await.to(A.into()));
         taken[1].progress();

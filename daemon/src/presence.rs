@@ -105,7 +105,7 @@ fn counter(
     ConstCounter::new(figure).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
 
-/// A gauge with one label; each sample is the label's value and the figure.
+/// A gauge with one label; each sample is a value of the label, and the figure.
 fn gauges(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

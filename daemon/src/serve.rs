@@ -50,7 +50,7 @@ const CONNECTION_WINDOW: u32 = 512 << 10;
 /// Bytes that are buffered of an HTTP/2 answer that waits for its peer, beside the part that waits to be buffered.
 const SEND_BUFFER: usize = 16 << 10;
 
-/// Who sent a request.
+/// The address of the client that sent a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 

@@ -35,7 +35,7 @@ pub enum Cause {
     Bound,
     /// The disk has no room, or the user's quota is used up.
     DiskFull,
-    /// Nobody reads the pipe.
+    /// No process reads the named pipe.
     NoReader,
     /// The machine's clock cannot be right.
     Clock,
@@ -60,7 +60,7 @@ impl Cause {
         }
     }
 
-    /// Its name in logs and metrics.
+    /// The cause's name in logs and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Cause::Unreachable => "unreachable",

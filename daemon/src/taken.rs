@@ -220,7 +220,7 @@ mod tests {
         Wait { most: MOST, stop: CancellationToken::new(), most_at_stop: MOST / 10 }
     }
 
-    /// A part of the answer that is sent.
+    /// Hands out a part of the answer.
     fn given() -> Bytes {
         OUT.with(|out| out.give(Bytes::from_static(b"part")))
     }

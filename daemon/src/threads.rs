@@ -39,7 +39,7 @@ pub(crate) fn check(of_runtime: usize) -> io::Result<()> {
     let threads =
         (0..of_runtime + SPARE).map(|_| start("trial", passing(&gate))).collect::<io::Result<Vec<_>>>();
     drop(closed);
-    // None of them panics.
+    // These threads cannot panic.
     threads?.into_iter().for_each(|thread| drop(thread.join()));
     Ok(())
 }

@@ -67,15 +67,15 @@ pub enum Loss {
     SpoolEvicted,
     /// The upstream refuses the entry for good.
     Rejected,
-    /// The spool could not be read there.
+    /// The spool could not be read where the entry was.
     Damaged,
 }
 
 impl Loss {
-    /// All of them, in the order of the spool's file of positions.
+    /// All causes, in the order of the spool's file of positions.
     pub const ALL: [Loss; 3] = [Loss::SpoolEvicted, Loss::Rejected, Loss::Damaged];
 
-    /// Its name in the metrics.
+    /// The cause's label in the metrics.
     pub fn label(self) -> &'static str {
         match self {
             Loss::SpoolEvicted => "spool_evicted",
@@ -99,7 +99,7 @@ pub struct Delivered {
 }
 
 impl Delivered {
-    /// Whether the equation holds.
+    /// Whether offered = acked + in_flight + lost.
     pub fn balances(&self) -> bool {
         let lost = self.lost.into_iter().fold(Count::default(), Add::add);
         self.offered == self.acked + self.in_flight + lost

@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
     pub(crate) gauge: Gauge,
     /// Memory for calls being read.
     pub(crate) budget: Budget,
-    /// In the order of the spool's upstreams.
+    /// The upstreams, in the spool's order.
     pub(crate) upstreams: Vec<Known>,
     /// The state of everything that writes to the spool's folder.
     pub(crate) spool_standings: Vec<Arc<Standing>>,

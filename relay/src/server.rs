@@ -218,7 +218,7 @@ impl Relay {
     }
 }
 
-/// How Scribe is served.
+/// The options of the Scribe server.
 fn scribe_options(config: &Config, max_connections: usize, budget: Budget) -> server::Options {
     server::Options {
         max_frame_bytes: config.max_message_bytes(),

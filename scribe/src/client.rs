@@ -22,13 +22,13 @@ use silence::Silence;
 
 /// Longest reply that is read.
 const MAX_REPLY_BYTES: usize = 64 << 10;
-/// What is read of replies at a time.
+/// Bytes of replies that are read at a time.
 const READ_BYTES: usize = 4 << 10;
 /// Longest wait in one system call before the caller's [`Alive`] is called again.
 const SLICE: Duration = blkin_daemon::health::BEAT_EVERY;
 
-/// Called at least every [`BEAT_EVERY`](blkin_daemon::health::BEAT_EVERY) while the upstream is waited for; its error ends
-/// the wait.
+/// Called at least every [`BEAT_EVERY`](blkin_daemon::health::BEAT_EVERY) while the client waits for the upstream; its error
+/// ends the wait.
 pub type Alive<'a> = &'a mut dyn FnMut() -> io::Result<()>;
 
 /// The answer of an upstream to a `Log` call.

@@ -12,7 +12,7 @@ use blkin_daemon::Notices;
 use super::Left;
 use super::segment::{self, Segment};
 
-/// Name of the folder.
+/// The folder's name.
 pub(super) const ASIDE: &str = "damaged";
 /// Most bytes of all copies. For a region beyond that, only an empty file is kept, whose name tells the place.
 const MAX_BYTES: u64 = 64 << 20;
@@ -77,7 +77,7 @@ impl Aside {
         }
     }
 
-    /// Moves a whole segment here.
+    /// Moves a whole segment to this folder.
     ///
     /// # Errors
     /// When the file system refuses.

@@ -332,7 +332,7 @@ mod tests {
             assert_eq!(positions.has_bad_place(), !slots.is_empty());
             (positions.generation, found)
         };
-        // The second lies in the first slot.
+        // The second checkpoint is in the first slot.
         assert_eq!(found_without(&[0]), (1, Found::Checkpoint(checkpoint(1))));
         assert_eq!(found_without(&[SLOT_BYTES as u64]), (2, Found::Checkpoint(checkpoint(2))));
         assert_eq!(found_without(&[]), (2, Found::Checkpoint(checkpoint(2))));
@@ -365,7 +365,7 @@ mod tests {
             positions.write(&checkpoint(generation)).unwrap();
         }
         assert_eq!(Positions::open(&path).unwrap().1, Found::Checkpoint(checkpoint(3)));
-        // The third lies in the second slot; torn, the one before it counts.
+        // The third checkpoint is in the second slot; if it is torn, the one before it counts.
         positions.file.write_all_at(&[0xff; 8], SLOT_BYTES as u64 + 100).unwrap();
         assert_eq!(Positions::open(&path).unwrap().1, Found::Checkpoint(checkpoint(2)));
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * SLOT_BYTES as u64);
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * SLOT_BYTES as u64);
             found
         };
-        // The second lies in the first slot, the first in the second.
+        // The second checkpoint is in the first slot, the first in the second.
         assert_eq!(found_cut_to(2, 2 * SLOT_BYTES - 1), Found::Checkpoint(checkpoint(2)));
         assert_eq!(found_cut_to(3, SLOT_BYTES), Found::Checkpoint(checkpoint(2)));
         assert!(matches!(found_cut_to(2, 100), Found::Unreadable(content) if content[..8] == MAGIC));

@@ -20,7 +20,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// What the records hold.
+    /// The count of the records' entries and annotations.
     pub fn count(&self) -> Count {
         self.records.iter().fold(Count::default(), |sum, record| sum + record.header.count)
     }

@@ -55,7 +55,7 @@ impl Home {
 /// Checks that an open file is the one that is found at this path.
 ///
 /// # Errors
-/// When another one is there, or none.
+/// When there is another file, or none.
 pub(super) fn must_lie_at(file: &File, path: &Path) -> io::Result<()> {
     let (open, found) = (file.metadata()?, fs::metadata(path)?);
     if (open.dev(), open.ino()) == (found.dev(), found.ino()) {

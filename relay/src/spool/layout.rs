@@ -12,7 +12,7 @@
 //! | 12 | 4 | 0 |
 //! | 16 | 8 | the segment's number |
 //! | 24 | 8 | entries in all segments before this one, since the spool was made |
-//! | 32 | 8 | annotations likewise |
+//! | 32 | 8 | annotations in all segments before this one, since the spool was made |
 //! | 40 | 16 | 0 |
 //! | 56 | 8 | checksum of bytes 0 to 55 |
 //!
@@ -25,7 +25,7 @@
 //! | 8 | 4 | entries in it |
 //! | 12 | 4 | annotations in them |
 //! | 16 | 8 | entries before this record, since the spool was made |
-//! | 24 | 8 | annotations likewise |
+//! | 24 | 8 | annotations before this record, since the spool was made |
 //! | 32 | 8 | checksum of the payload |
 //! | 40 | 8 | checksum of bytes 0 to 39, seeded with the segment's number |
 //! | 48 | … | the payload: `LogEntry` structs of Scribe in TBinary, one after another, as they arrived |

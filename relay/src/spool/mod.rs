@@ -217,7 +217,7 @@ pub struct Figures {
     pub upstreams: Vec<(String, Delivered)>,
     /// Bytes of all segments.
     pub bytes: u64,
-    /// Their number.
+    /// Number of segments.
     pub segments: usize,
     /// Groups of calls made durable.
     pub commits: u64,

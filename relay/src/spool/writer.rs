@@ -120,7 +120,7 @@ impl Writer {
         answer.inspect_err(|cause| self.shared.count(*cause))
     }
 
-    /// For the metrics.
+    /// The figures for the metrics.
     pub fn gauge(&self) -> Gauge {
         Gauge(self.shared.clone())
     }

@@ -117,7 +117,7 @@ impl Drop for Relay {
     }
 }
 
-/// The program alone.
+/// The relay's program, run directly.
 pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_blkin-relay"))
 }

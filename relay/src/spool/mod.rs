@@ -159,7 +159,10 @@ impl State {
     /// Logs how many entries were lost by dropped segments since the last such line.
     fn tell_evicted(&mut self) {
         let entries = std::mem::take(&mut self.evicted_unsaid);
-        tracing::warn!(entries, "the spool is full: dropping its oldest segments, which upstreams lose");
+        tracing::warn!(
+            entries,
+            "the spool is full: dropping its oldest segments, with what upstreams did not get"
+        );
     }
 
     /// Logs what upstreams do not get because it can no longer be read.

@@ -186,7 +186,7 @@ mod tests {
         for below in [file.path().to_owned(), file.path().join("spool")] {
             let said = refused(&below);
             assert!(
-                said.contains("spool_dir") && said.contains(path) && said.contains("no folder"),
+                said.contains("spool_dir") && said.contains(path) && said.contains("is not a folder"),
                 "{said}"
             );
         }

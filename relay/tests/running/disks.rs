@@ -110,7 +110,7 @@ fn a_start_over_files_that_cannot_be_opened_written_or_removed_goes_on_with_all_
     let relay = Relay::start(program(), &folder, &address, smallest);
     let told =
         |words: &str| assert!(relay.start.iter().any(|line| line.contains(words)), "{:?}", relay.start);
-    told("segments of the spool can only be read");
+    told("segments of the spool are read-only");
     told("a segment of the spool cannot be opened");
     told("failed to remove an empty segment of the spool");
     Sender::of(&relay).send("zipkin", b"what comes".to_vec());

@@ -1,5 +1,6 @@
 //! The consumer's side of one program's segment. Nothing that the program wrote is trusted.
 
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -153,11 +154,8 @@ impl Attachment {
         let stat = fstat(&segment).map_err(|error| AttachError::System("stat the segment", error))?;
         check_seals(&segment, "segment", SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
         check_seals(control, "control page", SealFlags::SHRINK | SealFlags::GROW)?;
-        let segment_bytes = size_within(&segment, "segment", largest_segment())?;
-        let control_bytes = size_within(control, "control page", CONTROL_BYTES)?;
-        if segment_bytes < RINGS_OFFSET_BYTES || control_bytes != CONTROL_BYTES {
-            return Err(AttachError::Size("segment or control page", segment_bytes as i64));
-        }
+        let segment_bytes = size_within(&segment, "segment", RINGS_OFFSET_BYTES..=largest_segment())?;
+        let control_bytes = size_within(control, "control page", CONTROL_BYTES..=CONTROL_BYTES)?;
         let words = Mapping::read_only(&segment, segment_bytes)?;
         let info = read_info(words.words(), segment_bytes, stat.st_ino, stat.st_dev)?;
         let control = Mapping::of(control, control_bytes, ProtFlags::READ | ProtFlags::WRITE)?;
@@ -483,11 +481,11 @@ fn check_seals(fd: &OwnedFd, what: &'static str, needed: SealFlags) -> Result<()
     }
 }
 
-fn size_within(fd: &OwnedFd, what: &'static str, largest: usize) -> Result<usize, AttachError> {
+fn size_within(fd: &OwnedFd, what: &'static str, sizes: RangeInclusive<usize>) -> Result<usize, AttachError> {
     let stat = fstat(fd).map_err(|error| AttachError::System("stat a descriptor", error))?;
     usize::try_from(stat.st_size)
         .ok()
-        .filter(|size| *size <= largest)
+        .filter(|size| sizes.contains(size))
         .ok_or(AttachError::Size(what, stat.st_size))
 }
 

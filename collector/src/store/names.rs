@@ -1,6 +1,7 @@
 //! Names that were seen: services, their span names and remote services, and the values of tags that are offered for completion.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::ops::ControlFlow;
 
 use foldhash::fast::RandomState;
@@ -36,6 +37,17 @@ pub enum NameKind {
     RemoteService = 3,
     /// Values of a tag.
     TagValue = 4,
+}
+
+impl fmt::Display for NameKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NameKind::Service => "a service",
+            NameKind::Span => "a span",
+            NameKind::RemoteService => "a remote service",
+            NameKind::TagValue => "a tag value",
+        })
+    }
 }
 
 /// Names that were noted within this hour, so that their rows need not be read.
@@ -74,8 +86,8 @@ impl Recent {
         if !std::mem::replace(&mut self.told_of_long, true) {
             tracing::warn!(
                 bytes,
-                "left a name of kind {kind:?} out of the lists, and will leave out others like it: the name, or that of its \
-                 service or tag, is longer than {MAX_NAME_BYTES} bytes; its spans are stored and can be found"
+                "left {kind} out of the lists of names, and will leave out others like it: the name, or that of its service or \
+                 tag, is longer than {MAX_NAME_BYTES} bytes; its spans are stored and can be found"
             );
         }
     }
@@ -91,8 +103,8 @@ impl Recent {
             self.told = most;
             let whose = if most == MOST_LISTED { String::new() } else { format!(" of {of:?}") };
             tracing::warn!(
-                "left a name of kind {kind:?}{whose} out of the lists, which hold {most} already; its spans are stored and \
-                 can be found, and it is listed once other names have not been seen for as long as traces are kept"
+                "left {kind}{whose} out of the lists of names, which hold {most} already; its spans are stored and can be \
+                 found, and it is listed once other names have not been seen for as long as traces are kept"
             );
         }
         Ok(false)

@@ -92,6 +92,7 @@ struct operation *operation_begin(xlator_t *this, const char *name, dict_t *xdat
 	if (!*onward || blkin_span_of(&self->span, &trace) != 0) {
 		if (*onward)
 			dict_unref(*onward);
+		*onward = NULL;
 		mem_put(self);
 		return NULL;
 	}

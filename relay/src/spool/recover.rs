@@ -120,7 +120,7 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
     let copy = folder.join(ASIDE).join("positions");
     match fs::write(&copy, content) {
         Ok(()) => {
-            tracing::warn!("the spool's positions cannot be read: a copy is kept in {}", copy.display())
+            tracing::warn!("the spool's positions cannot be read: a copy is kept in {}", copy.display());
         }
         // The disk may be full; upstreams should get what the spool holds all the same.
         Err(error) => {

@@ -18,7 +18,7 @@ pub(super) async fn ledger(
     let count = match Parameters(pairs).get("count") {
         None => false,
         Some("store") => true,
-        Some(other) => return Err(Problem::bad(format!("count={other:?} is unknown: only count=store is"))),
+        Some(other) => return Err(Problem::bad(format!("count={other:?}: only count=store is known"))),
     };
     let answer = move |store: &dyn Store| {
         let ledger = store.ledger()?;

@@ -11,7 +11,7 @@ pub(super) struct Times {
     sum_us: u128,
     min_us: u64,
     max_us: u64,
-    /// How many times there are of each rounded number.
+    /// Rounded numbers, each with the count of the times that have it.
     rounded: Vec<(u16, u64)>,
 }
 

@@ -179,7 +179,7 @@ pub(super) struct Merging<'s> {
     pub(super) forgotten: u64,
     /// The level of the new segment.
     pub(super) level: u64,
-    /// The last block of the new segment: once retention has passed it, the segment is examined again.
+    /// The last block of the new segment, or a later one: once retention has passed it, the segment is examined again.
     pub(super) last_block: u64,
 }
 

@@ -99,7 +99,7 @@ pub(super) fn open(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// How many bytes there are before the next head whose body is whole. A row that is longer than a block holds a single piece:
-/// bytes in it that look like heads are part of what was sent, and checking each would take time by the square of its length.
+/// bytes in it that look like heads are part of what was sent, and the time to check each would grow with the square of its length.
 fn damaged_length(bytes: &[u8]) -> usize {
     if bytes.len() > BLOCK_BYTES {
         return bytes.len();

@@ -32,7 +32,7 @@ const MOST_KEPT: usize = 4 << 20;
 const LARGE: usize = 64 << 10;
 /// A followed trace takes as much memory as so many stamps, beside its own stamps.
 const OF_TRACE: usize = 8;
-/// After so many heads without a new piece, a trace is followed no more.
+/// After so many heads in which nothing came of it, not even a repetition, a trace is followed no more.
 const PATIENCE: u64 = 8;
 
 /// A trace that is followed from one head to the next.

@@ -16,7 +16,8 @@ pub(super) struct Entry {
     /// How often it was merged.
     pub(super) level: u64,
     pub(super) traces: u64,
-    /// The last block of any of its traces: once retention has passed that block, the segment is needed no more.
+    /// The last block of any of its traces, or a later one: once retention has passed that block, the segment is removed, or
+    /// replaced by a small one if traces in it go on.
     pub(super) last_block: u64,
     /// Times of its latest trace and of its earliest, in microseconds.
     pub(super) latest_us: u64,

@@ -58,7 +58,7 @@ impl fmt::Display for Doubt {
             Doubt::Behind(ms) => write!(
                 f,
                 "the clock is {:?} behind the latest arrival in the store: spans that arrived after the clock's time do not \
-                 expire until the clock is set right or, if an earlier clock was wrong, until it reaches their times",
+                 expire by age until the clock is set right or, if an earlier clock was wrong, until it reaches their times",
                 Duration::from_millis(ms)
             ),
         }

@@ -25,7 +25,7 @@ impl<E: Engine> TraceStore<E> {
         self.remove_retired()
     }
 
-    /// Makes a segment of the oldest head, if that head is complete.
+    /// Makes a segment of the oldest head, if that head waits to become one.
     fn flush(&self, beat: Beat<'_>) -> Result<bool, StoreError> {
         let Some((head, indexed)) = self.index.frozen() else { return Ok(false) };
         let mut manifest = self.index.manifest();

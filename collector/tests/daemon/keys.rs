@@ -100,7 +100,7 @@ fn where_the_page_would_be_it_says_which_key_it_needs() {
 
 fn big_entry(trace_id: i64, bytes: usize) -> LogEntry {
     let mut big = span(trace_id);
-    // Added to the annotation that begins the span, which is needed to find it.
+    // A further annotation, because the span's first one is needed to find it.
     let long = Annotation { value: "x".repeat(bytes), ..big.annotations[0].clone() };
     big.annotations.push(long);
     entry(span_message(&big))

@@ -347,7 +347,7 @@ fn a_trial_of_the_disk_writes_as_much_as_it_should_and_leaves_nothing_behind() {
     engine.is_full.store(true, Ordering::Release);
     assert!(matches!(store.try_out(BYTES), Err(StoreError::Full)));
     engine.is_full.store(false, Ordering::Release);
-    // The transaction that removes the segment fails.
+    // The transaction that removes what was written for the trial fails.
     engine.fails_before.store(2, Ordering::Release);
     assert!(store.try_out(BYTES).is_err());
     assert!(left().is_some_and(|bytes| (BYTES..BYTES + 100).contains(&bytes)));

@@ -25,8 +25,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The pause is this many times as long as opening took, but at most `MOST`: senders should not wait longer once the disk
-    /// has room.
+    /// The pause is this many times as long as opening took, but at most `MOST`, because senders should not wait longer once the
+    /// disk has room; and at least as long as opening took.
     const PATIENCE: u32 = 10;
     const MOST: Duration = Duration::from_secs(10);
 

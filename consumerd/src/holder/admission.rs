@@ -109,7 +109,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Logs how many were held back since the last line, also when no more come.
+    /// Logs how many programs no line named since the last one, also when no more come.
     pub(super) fn tell_held_back(&mut self, of: impl Fn(&mut Notices) -> Option<u64>) {
         if let Some(programs) = of(&mut self.over_quota) {
             tracing::warn!(programs, "refused more programs: {OVER_QUOTA} {ANY_QUOTA}");

@@ -13,7 +13,7 @@ use super::offers::MOST_UNDEALT;
 /// The released programs that are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
-    /// How many connections had been handled when the program was released, oldest first.
+    /// How many connections had been handled when each program was released, and its segment; oldest first.
     since: VecDeque<(u64, Identity)>,
     known: HashSet<Identity>,
 }

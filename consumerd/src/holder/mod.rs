@@ -191,7 +191,7 @@ impl Listening {
 
 /// Why a worker is no longer watched.
 enum Ended {
-    /// The worker has ended by itself.
+    /// The worker has ended, or is about to, without having been asked to.
     Died,
     /// The daemon is asked to end.
     Asked,
@@ -203,7 +203,7 @@ enum Heard {
     Ready,
     /// Other messages, or none.
     Else,
-    /// It has ended.
+    /// It has ended, or is about to.
     End,
 }
 

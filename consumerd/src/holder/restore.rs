@@ -19,7 +19,7 @@ use crate::staging::{Memfd, Staging, StagingError};
 
 /// Most time for telling systemd of the last programs before the daemon ends.
 const LAST_MESSAGES: Duration = Duration::from_secs(1);
-/// Most time for which a killed worker can still hold the locks of its programs.
+/// Longest wait for the kernel to release the locks of the programs that a killed worker had.
 const LAST_HOLD: Duration = Duration::from_secs(1);
 
 impl Holder<'_> {

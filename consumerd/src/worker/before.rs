@@ -1,4 +1,4 @@
-//! What earlier daemons drained of a program, according to its control page: settled by then, or lost with that daemon.
+//! What earlier daemons drained of a program, according to its control page: settled when the daemon ended, or lost with it.
 
 use crate::staging::ProgramState;
 
@@ -7,7 +7,7 @@ use crate::staging::ProgramState;
 pub(super) struct Before {
     /// Records that were acknowledged or counted as lost.
     pub(super) settled: u64,
-    /// Other records: the daemon ended before it knew what became of them. They may have arrived.
+    /// The other records: their daemon ended before it knew what became of them. They may have arrived.
     pub(super) unsettled: u64,
     /// For each ring, how many records were drained and how many of these were settled. An earlier worker of this daemon may
     /// have published figures there, too, so a ring's first frame in the staging memory overrides them.

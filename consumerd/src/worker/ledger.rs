@@ -276,7 +276,7 @@ fn restored(s: &SinkState) -> SinkFigures {
     }
 }
 
-/// Logs the sinks that an earlier daemon had: what was in flight to them is no longer counted.
+/// Logs the sinks of an earlier daemon that are no longer configured: what was in flight to them is not counted any more.
 fn tell_removed(names: &[&'static str], saved: &[SinkState]) {
     let removed = saved.iter().filter(|sink| sink.name != NO_SINK && !names.contains(&sink.name.as_str()));
     for SinkState { name, acked, .. } in removed {

@@ -67,7 +67,7 @@ pub struct Config {
     pub batch_bytes: usize,
     /// A batch leaves with at most this many entries.
     pub batch_entries: usize,
-    /// A batch that is not full waits this long for more, if the rings are drained again meanwhile.
+    /// A batch that is not full waits this long for more, if the rings are looked at again meanwhile.
     pub linger_ms: u64,
     /// Most calls to a Scribe upstream that may wait for their answers.
     pub window_calls: usize,
@@ -79,7 +79,8 @@ pub struct Config {
     pub backoff_min_ms: u64,
     /// Longest pause before an upstream is called again.
     pub backoff_max_ms: u64,
-    /// Pause between two looks at the rings while they fill fast; eight times as long while they fill slowly.
+    /// Shortest pause between two looks at the rings while something is in them; up to eight times as long while they fill
+    /// slowly.
     pub poll_busy_ms: u64,
     /// Longest pause between two looks at the rings; reached step by step while they are empty.
     pub poll_idle_ms: u64,

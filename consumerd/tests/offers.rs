@@ -14,7 +14,7 @@ use common::{Daemon, Program, Site, send_signal, wait_for};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
-/// Allows a process `more` file descriptors than it has now; with `None`, as many as at first.
+/// Allows a process as many file descriptors as it has now, and `more`; with `None`, as many as at first.
 fn limit_descriptors(pid: u32, more: Option<u64>) {
     let open = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -32,7 +32,7 @@ fn limit_addresses(pid: u32, limit: Rlimit) {
     prlimit(Pid::from_raw(pid as i32), Resource::As, limit).unwrap();
 }
 
-/// Leaves a process fewer addresses than any segment takes. Returns the earlier limit.
+/// Leaves a process fewer addresses than any segment takes. Returns the limit of all others.
 fn give_no_addresses(pid: u32) -> Rlimit {
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     let bytes = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64;

@@ -150,8 +150,8 @@ impl SpanPiece {
         self.name.as_deref()
     }
 
-    /// Start and duration of a service's message, if the service starts the span: it has "cs", or the span is local. A server that
-    /// only takes part in another service's span has neither, nor does a late piece without "cs".
+    /// Start and duration of a service's message, if the service starts the span: it has "cs", or the span is local. None for
+    /// a server that only takes part in another service's span, and none for a late piece without "cs".
     pub fn timing_of(&self, share: &Share) -> Timing {
         let times = share.times;
         if let Some(start) = times.client_send {

@@ -40,7 +40,7 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 pub trait Recorders: Clone + Send + Sync + 'static {
     /// Numbers of the programs that match the target and are within reach.
     fn find(&self, target: &Target, reach: Reach) -> Vec<u64>;
-    /// What the rings of a program hold, or the part that was recorded `since` then.
+    /// What the rings of a program hold; with `since`, only what was recorded from then on.
     fn copy(&self, number: u64, since: Option<SystemTime>) -> Option<RingsCopy>;
     /// Notes that everything a program's rings will ever hold was sent, so that they need not be kept any longer.
     fn taken(&self, number: u64);
@@ -51,7 +51,7 @@ pub trait Recorders: Clone + Send + Sync + 'static {
 pub struct RingsCopy {
     /// The copy as a saved segment (`blkin_ringbuf::saved`).
     pub file: Vec<u8>,
-    /// Whether it is all that the rings held after the program had ended, so that they will never hold more.
+    /// Whether it is all that the rings held, and the program had ended before it was made, so that they will never hold more.
     pub is_final: bool,
 }
 

@@ -5,7 +5,7 @@
 //!          0  magic "BLKSTAGE"      8  version u32, zero u32     16  log bytes u64    24  checkpoint bytes u64
 //!         32  bytes of the table of numbers u64
 //!         64  head u64: end of the committed log, a position that only grows, unless the log before it is found damaged
-//!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker last finished a round
+//!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker last made progress
 //!        192  the holder's own counters, 11 x u64, and their checksum u64
 //!        512  what `/metrics` showed last: the figures of every possible sink, then the number of split spans, u64 each; their
 //!             checksum u64

@@ -243,7 +243,7 @@ impl Fed {
         self.waiting.is_empty() && self.sink.queue.has_room_for(entries)
     }
 
-    /// Free bytes in the queue; 0 while entries wait for them.
+    /// Spare room in the queue, in bytes; 0 while entries wait for it.
     fn room(&self) -> usize {
         if self.waiting.is_empty() { self.sink.queue.room() } else { 0 }
     }

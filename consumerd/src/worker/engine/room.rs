@@ -24,7 +24,8 @@ const QUOTA_PARTS: usize = 8;
 const CROWDED_AT: usize = 6;
 /// Parts of a quota in use beyond which what the oldest ended programs wait for is given up.
 const FULL_AT: usize = 7;
-/// How long an ended program waits before either happens to it: by then, entries that were only in flight have arrived.
+/// How long an ended program waits before the first of these happens to it, and as long again before the second: by then, entries
+/// that were only in flight have arrived.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 const _: () = assert!(5 * SPLIT_AT < 4 * GIVE_UP_AT && 2 * GIVE_UP_AT < PARTS);
 

@@ -131,7 +131,7 @@ fn a_span_of_one_that_lives_is_split_when_more_have_ended_than_a_quarter_of_what
         attach(&mut worker, before);
         let _lives = attach_living(&mut worker, 3, segment_of_open_spans(3, 10));
         attach(&mut worker, after);
-        // The ended programs are read before the live one, and that one before the fourth.
+        // Program 5, and 2 if there is one, are read before the live program 3, and that is read before program 4.
         end(&mut worker, 5, have_ended);
         worker.round();
         assert_eq!(worker.engine.snapshot().spans.split, split, "{have_ended:?}");

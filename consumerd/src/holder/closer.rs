@@ -5,7 +5,7 @@
 //! a connection closes the descriptors in the messages that lie in it. So
 //!
 //! - no other code receives a message if it would then have to close descriptors itself, and a connection with unread messages
-//!   is closed by a thread that ends, because the close then waits for nothing ([`HangUp`]);
+//!   is closed by the end of a thread, because a close at a thread's end waits for nothing ([`HangUp`]);
 //! - descriptors that had to be received to be examined are closed by threads that nothing waits for. While a user blocks
 //!   several such closes, nothing more is received from that user.
 

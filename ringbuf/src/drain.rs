@@ -83,8 +83,8 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         (available <= self.shape.grains()).then_some(at.grain + available)
     }
 
-    /// Appends whole records to `out`, as they stand in the ring, and moves `at` past them. Stops once `max_grains` or more
-    /// have been read. `no_writer_left`: holes are passed and counted as torn.
+    /// Appends whole records to `out`, as they stand in the ring, and moves `at` past them. Stops once `at` has moved by
+    /// `max_grains` or more. `no_writer_left`: holes are passed and counted as torn.
     pub fn drain(
         &self,
         at: &mut Position,

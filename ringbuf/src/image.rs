@@ -99,7 +99,7 @@ impl Image {
     }
 }
 
-/// How long a record is: bits 0..32 its continuation grains; 32..48 bytes of its tail; 48..64 its texts, without a value.
+/// How long a record is: bits 0..32 its continuation grains; 32..48 bytes of its tail; 48..64 its texts, not counting a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts(pub(crate) u64);
 
@@ -110,7 +110,7 @@ impl Counts {
         self.0 & 0xffff << 32
     }
 
-    /// Texts in the tail, without a value.
+    /// Texts in the tail, not counting a value.
     #[inline(always)]
     pub(crate) fn texts(self) -> u64 {
         self.0 >> 48

@@ -24,8 +24,8 @@
 //!
 //! Head is one word, `[records: 28 bits | position: 36 bits]`. The portable producer moves head by compare-and-swap before it
 //! writes, so that a reservation and its count are one event whatever signal or kill comes between. Where there are
-//! restartable sequences ([`rseq`]) a ring has one writer at a time. It writes the record and its stamps first, and
-//! moves head together with the count of attempts last: there are no holes, and a record that is not committed leaves no trace.
+//! restartable sequences ([`rseq`]) a ring has one writer at a time. It writes the record and its stamps first;
+//! last, it moves head together with the count of attempts: there are no holes, and a record that is not committed never was.
 //!
 //! # Invariants
 //!

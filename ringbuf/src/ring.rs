@@ -16,7 +16,7 @@ const AHEAD_WORDS: usize = 32 * GRAIN_WORDS;
 
 const _: () = assert!(POSITION_MASK == (1 << RECORDS_SHIFT) - 1);
 const _: () = assert!(ORDINAL_MASK == u64::MAX >> RECORDS_SHIFT);
-// Head can tell a full ring from an empty one, and count its records, only while a ring is far shorter than both fields count.
+// Head tells a full ring from an empty one, and counts its records, only while a ring is far shorter than a lap of either field.
 const _: () = assert!((crate::layout::MAX_RING_BYTES / GRAIN_BYTES) as u64 <= ORDINAL_MASK / 2);
 
 /// The head word: how far producers have reserved. OLDEST is written the same way.
@@ -210,8 +210,8 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         self.grains.store_run(at + 1, *words);
     }
 
-    /// One attempt at [`Ring::push`] for a record of one grain. `None` if there was no room, or the compare-and-swap failed
-    /// because another producer was faster: nothing has happened then. `word1` is called for the second word (an event's clock)
+    /// One attempt at [`Ring::push`] for a record of one grain. `None` if there was no room, or the compare-and-swap failed,
+    /// as when another producer was faster: nothing has happened then. `word1` is called for the second word (an event's clock)
     /// before the place is taken, `words` for the others afterwards; of these the first and the last are filled in here.
     #[inline(always)]
     pub fn try_push_grain(

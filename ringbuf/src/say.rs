@@ -62,7 +62,7 @@ enum Place {
 
 /// What is open there, if lines for people may go to it. In a program that closed its standard error, whatever it opens next
 /// gets that number, and a line there would be damage: in a disk, a connection to another machine, an eventfd, or a file that
-/// it reads too; a log it only writes.
+/// it reads too. A log is a file that it only writes.
 fn place(fd: BorrowedFd<'_>) -> Option<Place> {
     let stat = fstat(fd).ok()?;
     let is_for_people = match FileType::from_raw_mode(stat.st_mode) {

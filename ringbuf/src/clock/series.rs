@@ -13,7 +13,7 @@
 //!
 //! - The consumer ticks after it has copied records and before it converts them. A reading is then never newer than the
 //!   newest knot, and lies between two knots that are as near as the consumer's rounds: the error is that of a knot (half
-//!   a bracket), and what slewing changed between the two. Newer readings, which only a broken program has, get the
+//!   a bracket) plus what slewing changed between the two. Newer readings, which only a broken program has, get the
 //!   newest knot's time; nothing is extrapolated.
 //! - The counter of most machines begins again when they come back from being suspended to memory or disk, and the kernel
 //!   goes on using it. So does this series: a reading far above the newest knot is then looked for among the knots of before.

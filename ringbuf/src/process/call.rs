@@ -31,7 +31,7 @@ pub enum Said {
 /// The bytes of a C string, no more than a record needs to notice that it has to be cut.
 ///
 /// # Safety
-/// `text` points to bytes that may be read up to a 0, or up to that many, and that do not change during `'a`.
+/// `text` points to bytes that may be read up to a 0, or as many as `STRING_SCAN_BYTES`, and that do not change during `'a`.
 #[inline(always)]
 pub unsafe fn string_bytes<'a>(text: *const u8) -> &'a [u8] {
     // SAFETY: passed on from the caller (invariant 13).

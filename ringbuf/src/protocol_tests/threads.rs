@@ -249,7 +249,7 @@ fn a_copy_of_which_writers_leave_little_is_made_again() {
     let push =
         |records: u64| (0..records).for_each(|span| assert!(ring.push(&draft(span, None), || 0).is_ok()));
     push(GRAINS);
-    // Behind the first piece writers write most of a lap.
+    // After the first piece was copied, writers go on for most of a lap.
     let looks = std::cell::Cell::new(0);
     let first = || {
         looks.set(looks.get() + 1);

@@ -128,7 +128,7 @@ macro_rules! end {
             $name,
             "_leave:\n",
             $area,
-            // 0 in a child that was forked between the load of the offset and the arming: there fs:[8] is libc's word.
+            // 0 in a child that was forked between the first load of the offset and the arming: fs:[0 + 8] is libc's word.
             "test r10, r10\n",
             "jz 7f\n",
             "mov qword ptr fs:[r10 + 8], 0\n",

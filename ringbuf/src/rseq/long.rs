@@ -9,7 +9,7 @@ use crate::hot::{Hot, HotSlot};
 use crate::image::{Counts, Image};
 use crate::layout::slot;
 
-/// Offset of an image's value from its tail, which begins one grain after the image.
+/// Offset of an image's value from its tail, which begins one grain after the beginning of the image.
 const VALUE_AT: isize = size_of::<u64>() as isize - GRAIN_BYTES as isize;
 
 /// Copies a continuation grain, all but its stamp, from rcx + `$from` to the grain at r10 + `$to`.
@@ -150,7 +150,7 @@ push_sequence!(
 );
 
 // A record of several grains. At the limit this sequence looks at tail itself, and moves the limit. rsi: the record's image,
-// whose word 1 is filled in here (from the clock, if r9 is not 0), which may be repeated; rcx: its grains. Inside: r8 is the
+// whose word 1 is set here to the clock if r9 is not 0, which may be repeated; rcx: its grains. Inside: r8 is the
 // header (then kept in xmm2), r9 the slot; from the copying on r8 is a grain's position, r9 its stamp without that, r10 the ring.
 sequence!(
     concat!(

@@ -67,7 +67,7 @@ pub(crate) enum Outcome {
     Passed,
     /// The thread has no rseq area, or its slot has no ring yet.
     NoSlot,
-    /// No room, or (evict) OLDEST was not what was expected.
+    /// No room, or (evict) the slot or OLDEST was not the expected one.
     Refused,
     /// Interrupted before the commit: nothing has happened.
     Aborted,

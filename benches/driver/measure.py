@@ -25,7 +25,7 @@ class Results:
         return statistics.median(self.values[name]) if self.values.get(name) else None
 
     def own_median(self, name):
-        """The median of the bursts during which nobody else used the core, over the runs that had such bursts."""
+        """The same for the bursts during which nobody else used the core, over the runs whose core was free at some time."""
         fastest = min((min(values) for case, values in self.values.items() if case.endswith("/core")), default=0)
         runs = zip(self.values.get(f"{name}/own", []), self.values.get(f"{name}/core", []))
         own = [value for value, core in runs if value and core < fastest * SAME_SPEED]

@@ -6,8 +6,7 @@
 //! | `transport` | rings alone: one process records, another drains and validates |
 //! | `ship` | blkin-consumerd with a Scribe server that answers OK at once: annotations per second of its CPU |
 //! | `moderate` | consumerd, collector and programs at 10,000 to 200,000 annotations a second, and idle |
-//! | `scale` | CPU time of a call, and of an annotation in consumerd, with 1 to 100 traced programs and with 1,000
-//! threads |
+//! | `scale` | CPU time of a call, and of an annotation in consumerd, with 1 to 100 programs and with 1,000 threads |
 //! | `away` | a program that floods and a quiet one, while there is no Scribe server |
 
 pub mod collector;

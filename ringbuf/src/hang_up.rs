@@ -2,8 +2,8 @@
 //!
 //! What lies unread in a local socket is closed with it, by the thread that closes it last. That may wait, if the sender arranged
 //! it so: a connection that lingers (SO_LINGER) waits until its other side has read. The kernel lets no ending thread wait
-//! (`PF_EXITING` in `inet_release`, net/ipv4/af_inet.c). So the connection is closed last
-//! by a thread that has it in a descriptor table of its own, and ends.
+//! (`PF_EXITING` in `inet_release`, net/ipv4/af_inet.c). So the connection is closed last by a thread that has it in a descriptor
+//! table of its own, and ends.
 
 use std::ffi::c_uint;
 use std::fs::File;

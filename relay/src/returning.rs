@@ -165,7 +165,11 @@ mod tests {
             take(&returning, now + PATIENCE * time as u32, &[b"c", b"b"]);
         }
         let told = returning.standing.trouble().unwrap();
-        assert!(told.reason.contains("came 16 times more") && returning.times() == TIMES, "{}", told.reason);
+        assert!(
+            told.reason.contains("arrived 16 more times") && returning.times() == TIMES,
+            "{}",
+            told.reason
+        );
         let later = now + PATIENCE * (TIMES as u32 + 1);
         take(&returning, later, &[b"d"]);
         assert!(returning.standing.trouble().is_none());

@@ -63,9 +63,9 @@
 //! rings. Without this feature the crate exports no symbols: a plug-in in Rust then records independently of a host program
 //! that uses `libblkin.so`.
 //!
-//! Environment variables are read when the program starts, and by an [`init`] that comes before the first trace or record; no
-//! thread may change the environment during that call. An empty variable counts as not set. A variable that was
-//! removed since the program started keeps the value that it had then.
+//! Environment variables are read when the program starts, and by an [`init`] that comes before the first trace or record, or
+//! after a failed start; no thread may change the environment during that call. An empty variable counts as not set. A
+//! variable that was removed since the program started keeps the value that it had then.
 //!
 //! | variable | meaning |
 //! |---|---|

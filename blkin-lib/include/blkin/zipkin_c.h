@@ -15,8 +15,8 @@
  *                  others use it must be protected by the program.
  *  Signals, fork   All calls are async-signal-safe, and work in forked children without any preparation. Two things are
  *                  not allowed in a signal handler that interrupted a call of this library: to fork a child that
- *                  returns into this call, and to leave the call by siglongjmp(). The unfinished call may block later
- *                  records, which are then lost and counted (stalled, starting).
+ *                  returns into this call, and to leave the call by siglongjmp(). The unfinished call may stand in the way
+ *                  of later records, which are then lost and counted (stalled, starting).
  *  Environment     is read when the library is loaded, and by a blkin_init() that comes before the first trace or
  *                  record, or after a failed start. No other call reads it, so any thread may change it at other
  *                  times. A variable that was removed before such a blkin_init() keeps the value that it had when the
@@ -177,8 +177,9 @@ int blkin_init(void);
  * blkin_init_new_trace - start a trace: a root span with new ids
  *
  * Sets every field of *new_trace: span_id equals trace_id, and parent_span_id is 0. With BLKIN_RATE=N or RATE=N in
- * the environment, or a rate set by `blkin set`, one root in N is sampled; the ids of the others are 0. The count
- * is kept per CPU or running thread, not over the whole process. name and endpoint may be NULL and be set later.
+ * the environment, or a rate set by `blkin set`, one root in N is sampled; the ids of the others are 0. Where possible,
+ * roots are counted separately on each CPU, or for each thread that runs at the same time, not over the whole process.
+ * name and endpoint may be NULL and be set later.
  *
  * Returns 0; -EINVAL if new_trace is NULL.
  */

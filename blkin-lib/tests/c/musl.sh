@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests the C interface with musl, linked statically and as a shared library by musl-gcc. The consumer uses the system's own C library:
+# Tests the C interface with musl, linked statically and as a shared library by musl-gcc. The consumer uses the system's own C
+# library:
 #   blkin-lib/tests/c/musl.sh [-v]      needs Rust's standard library for musl, see scripts/test; the last line counts
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -198,7 +198,7 @@ static void open_places(void)
 	open_service();
 }
 
-/* Only the log may have received a message. */
+/* Only the log has received a message. */
 static void check_places(void)
 {
 	char byte;

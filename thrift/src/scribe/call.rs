@@ -48,8 +48,8 @@ pub enum Method {
 pub struct BadCall {
     /// What is wrong with the call.
     pub cause: Error,
-    /// The framed answer for the peer. `None` if the call's header was unreadable, in which case the caller must close the
-    /// connection, or if the peer wants no answer.
+    /// The framed answer for the peer. `None` if the header was unreadable or not that of a call, in which case the connection
+    /// must be closed, or if the peer wants no answer.
     pub reply: Option<Vec<u8>>,
 }
 
@@ -67,7 +67,7 @@ pub fn encode_log_call(seq: i32, entries: &[LogEntry]) -> Vec<u8> {
 /// Reads a call from one frame, with or without a version in its header.
 ///
 /// # Errors
-/// [`BadCall`] if the call cannot be read or is over a limit. It contains the answer for the peer.
+/// [`BadCall`] if the call cannot be read or is over a limit. It contains the answer for the peer, if there is one.
 pub fn parse_call(frame: &[u8], limits: &Limits) -> Result<Call, BadCall> {
     let header = |cause: Error| BadCall { cause, reply: None };
     let mut input = input(frame, limits).map_err(header)?;

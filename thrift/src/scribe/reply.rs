@@ -38,7 +38,7 @@ pub enum Outcome {
 
 /// Thrift's own exception, `TApplicationException`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
-#[error("the server refused the call: {message} (TApplicationException {kind})")]
+#[error("the server could not handle the call: {message} (TApplicationException {kind})")]
 pub struct Exception {
     /// The exception's number; one of [`ExceptionKind`] if a BlkKin daemon sent it.
     pub kind: i32,

@@ -226,7 +226,7 @@ pub fn decode_list(bytes: &[u8], limits: &Limits) -> Result<Vec<Result<Span, Err
     Ok(spans)
 }
 
-/// The number of annotations in one span, binary ones included; `None` if the bytes are not a span.
+/// The number of annotations in one span, binary ones included; `None` if the bytes are not a span that could be decoded.
 pub(crate) fn annotation_count(bytes: &[u8], limits: &Limits) -> Option<usize> {
     check_size(bytes, limits).ok()?;
     let mut skim = Skim::new(bytes, limits.max_depth);

@@ -311,7 +311,7 @@ fn a_list_of_spans_refuses_one_without_ids_alone_and_breaks_off_at_nonsense() {
     assert!(span::decode_list(&[11, 0, 0, 0, 1, 0, 0, 0, 0], &Limits::default()).is_err());
 }
 
-/// Allocating more than this at once fails the test. The largest input here is under 2 MiB; the announced lengths are larger.
+/// Holding more memory than this at a time fails the test. The largest input here is under 2 MiB; announced lengths are larger.
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, 64 << 20);
 

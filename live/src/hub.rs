@@ -43,8 +43,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// At most `max_viewers`, each with a queue of `queue_kib` KiB. Connections are closed when they are idle for `idle_time`:
-    /// keep-alives come in a third of it, or every ten seconds if that is sooner.
+    /// At most `max_viewers`, each with a queue of `queue_kib` KiB. A connection that is idle for `idle_time` is closed, so
+    /// keep-alives come after a third of that time, or every ten seconds if that is sooner.
     pub fn new(max_viewers: usize, queue_kib: usize, idle_time: Duration) -> Self {
         Options {
             max_viewers,

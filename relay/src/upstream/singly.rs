@@ -140,7 +140,7 @@ fn ranges(payload: &[u8]) -> Option<Vec<Range<usize>>> {
 }
 
 impl Upstream {
-    /// Reads and holds the next record, to send it entry by entry.
+    /// Reads and holds the next record that is not settled, to send it entry by entry.
     ///
     /// # Errors
     /// When the spool cannot be read.
@@ -213,7 +213,7 @@ impl Upstream {
 
     fn give_up(&mut self, single: &Single) {
         self.tell_refused(&format_args!(
-            "the upstream broke off or failed {TIMES} times in a row on the same entry, and on no other: it is given up"
+            "the upstream disconnected or failed {TIMES} times in a row on the same entry, and on no other: the entry is given up"
         ));
         let held = self.singly.of(single);
         let payload = held.and_then(|held| held.batch.payloads().nth(single.record));

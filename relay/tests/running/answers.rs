@@ -86,7 +86,7 @@ fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_i
     }
     assert_eq!(fates(&relay), [299, 1, 0]);
     let told = relay.end();
-    assert_eq!(told.iter().filter(|line| line.contains("it is given up")).count(), 1, "{told:?}");
+    assert_eq!(told.iter().filter(|line| line.contains("the entry is given up")).count(), 1, "{told:?}");
 }
 
 #[test]

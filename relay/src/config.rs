@@ -70,7 +70,7 @@ pub struct Overrides {
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool_dir: Option<PathBuf>,
-    /// Most bytes that the spool may take on disk [default: 1073741824]
+    /// Most bytes of the spool's segments on disk [default: 1073741824]
     #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool_bytes: Option<u64>,

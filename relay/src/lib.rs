@@ -3,7 +3,7 @@
 //! The path of an entry: [`intake`] finds it in a call and counts it; [`spool`] makes it durable, and the call is answered with
 //! `OK`; for each upstream, a thread of [`upstream`] sends it on, in order, at least once; `sweeper` removes what all upstreams
 //! have. [`ledger`] holds the figures, `metrics` shows them, and [`returning`] notices when entries come back to the relay.
-//! Entries are passed on byte for byte. They are decoded only for [`live`] viewers, on a thread of its own.
+//! Entries are passed on byte for byte. They are decoded only for [`live`] viewers, on a separate thread.
 
 pub mod config;
 pub mod intake;

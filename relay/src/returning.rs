@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use blkin_daemon::{Cause, Standing};
 use blkin_thrift::scribe::RawEntry;
 
-/// An entry that has arrived this many times more is in a loop.
+/// An entry that has arrived this many times more counts as being in a loop.
 const TIMES: u64 = 16;
 /// An entry that has not arrived for this long is forgotten, and another one is remembered.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -121,7 +121,8 @@ pub struct Start<'a> {
 }
 
 impl Upstream {
-    /// The possible causes of trouble: those of any Scribe server, and `failed` if the spool cannot be read.
+    /// The possible causes of trouble: those of any Scribe server, among them that it refuses everything, and that the spool cannot
+    /// be read.
     pub const CAUSES: &'static [Cause] =
         &[Cause::Unreachable, Cause::Broken, Cause::TryLater, Cause::Refused, Cause::Failed];
 
@@ -267,7 +268,7 @@ impl Upstream {
         }
     }
 
-    /// Notes an answer: whatever it says, the upstream works.
+    /// Notes an answer: whatever it says, the upstream can be reached.
     fn answered(&mut self) {
         self.backoff.reset();
         self.breaks = 0;

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | 8 | `BLKPOSIT` |
 //! | 4 | version, 1 |
-//! | 4 | length of the slot's content before its checksum |
+//! | 4 | length of the slot from its beginning to its checksum |
 //! | 8 | generation |
 //! | 16 | segment and offset up to which the spool was durable |
 //! | 16 | entries and annotations before that place, since the spool was made |

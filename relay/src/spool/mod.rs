@@ -391,7 +391,7 @@ impl Spool {
             }
             match self.limits.when_full {
                 WhenFull::DropOldest => self.evict_oldest(bound.saturating_sub(size)),
-                // Housekeeping may be about to remove the segments: writing the positions waits for it, as they share a lock.
+                // Housekeeping may be writing the positions at this moment: this waits for it, then removes what it has not yet.
                 WhenFull::Refuse if passed => self.write_positions().map_err(AppendError::Disk)?,
                 WhenFull::Refuse => return Err(AppendError::Full),
             }

@@ -157,7 +157,7 @@ fn scan<'a>(
         sealed: false,
     };
     for number in numbers {
-        // Segments before this one are known to be on the disk.
+        // The segments before `durable.segment` are known to be on the disk.
         if number >= durable.segment {
             page_cache::forget(&segment::path(folder, number));
         }
@@ -245,7 +245,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Moves a segment out of the spool of which nothing can be read.
+    /// Moves a segment, of which nothing can be read, out of the spool.
     fn leave_out(&mut self, number: u64, length: Option<u64>, is_last: bool, why: impl Display) {
         let left = Left { number, length: length.unwrap_or(0), is_kept: true };
         match self.aside.take(self.folder, left) {

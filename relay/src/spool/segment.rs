@@ -42,7 +42,7 @@ pub fn is_of_bad_place(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| OF_BAD_PLACES.contains(&errno))
 }
 
-/// Opens or creates an empty file and locks it. A file that another relay has locked stays as it is.
+/// Opens or creates a file, locks it and empties it. A file that another relay has locked stays as it is.
 fn emptied(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
     let file = file.map_err(naming(path))?;

@@ -471,7 +471,7 @@ fn positions_that_cannot_be_read_mean_sending_again() {
     fixture.spool().sweep().unwrap();
     let path = fixture.folder.path().join("positions");
     let copy = fixture.folder.path().join("damaged/positions");
-    // The second time, no copy can be kept, because one is already there.
+    // The second time, no copy can be kept, because a folder is in its place.
     for _ in 0..2 {
         fs::write(&path, vec![0x55; fs::metadata(&path).unwrap().len() as usize]).unwrap();
         fixture.open();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Decodes a segment of the relay's spool, written only from the description in relay/src/spool/layout.rs. It does not verify
-the checksums.
+"""Decodes a segment of the relay's spool. Written only from the description in relay/src/spool/layout.rs; does not verify the
+checksums.
 
     decode_spool.py FILE    FILE is hexadecimal; prints JSON
 """

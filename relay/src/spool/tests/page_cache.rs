@@ -1,4 +1,4 @@
-//! A start does not trust what the page cache holds of files.
+//! Which files a start reads from the disk, and not from the page cache.
 
 use std::io::Write;
 

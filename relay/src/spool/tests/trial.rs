@@ -1,4 +1,4 @@
-//! Trials whether the disk accepts again what it has refused.
+//! Tests the trials that find out whether the disk accepts again what it has refused.
 
 use super::super::trial::filler;
 use super::*;

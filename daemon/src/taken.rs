@@ -28,7 +28,7 @@ tokio::task_local! {
 #[derive(Default)]
 struct Out {
     parts: Mutex<Parts>,
-    /// Notified when the first part is handed out.
+    /// Notified when a part is handed out while no other is.
     begun: Notify,
 }
 

@@ -95,7 +95,7 @@ impl Client {
         self.connection = None;
     }
 
-    /// Whether any of the last call was sent, so that the upstream may have it whatever became of the answer.
+    /// Whether sending of the last call began, so that the upstream may have it whatever became of the answer.
     pub fn was_sent(&self) -> bool {
         self.was_sent
     }

@@ -138,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// Tries the entries of `source` with an upstream that breaks a call if `breaks` says so. Returns the entries that were
-    /// answered and those that were given up.
+    /// Tries entries, in at most `calls` calls, with an upstream that breaks a call if `breaks` says so. Returns the entries that
+    /// were answered and those that were given up.
     fn run(entries: u32, calls: usize, mut breaks: impl FnMut(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
         let (mut source, mut trial) = (0..entries, Trial::default());
         let (mut all, mut given_up) = (Vec::new(), Vec::new());

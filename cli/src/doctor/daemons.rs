@@ -296,7 +296,7 @@ fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) 
         }
         Err(error) if matches!(error.downcast_ref(), Some(NoAnswer::Silence(_))) => {
             let log = log_of(name);
-            let advice = format!("look at the process that listens there, and at {log} if it is {name}");
+            let advice = format!("look at the process that listens there, and at {log} if it is a {name}");
             Check::failed(name, format!("{base} accepts connections and does not answer"), advice + IF_NOT)
         }
         Err(error) => Check::failed(name, format!("{error:#}"), advice),

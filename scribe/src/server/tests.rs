@@ -242,7 +242,7 @@ proptest! {
     ) {
         let framed = |frame: &Vec<u8>| [&(frame.len() as u32).to_be_bytes()[..], frame].concat();
         let mut bytes: Vec<u8> = frames.iter().flat_map(framed).collect();
-        // Cut off less than the header of the last frame is long.
+        // Less than the header of the last frame.
         bytes.truncate(bytes.len() - lost);
         let whole = frames.len() - usize::from(lost > 0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -84,7 +84,7 @@ fn the_doctor_warns_of_an_upstream_that_is_away() -> Result<()> {
         let checks = report["checks"].as_array()?;
         let sinks = checks.iter().find(|check| check["name"] == "consumerd's sinks")?;
         // As long as consumerd had nothing to ship, the doctor tries the upstream itself, and reports that in other words.
-        let is_told = |found: &&str| found.starts_with(&format!("scribe ships nothing to {away} for "));
+        let is_told = |found: &&str| found.starts_with(&format!("scribe has shipped nothing to {away} for "));
         sinks["found"].as_str().filter(is_told).filter(|_| sinks["status"] == "warning").map(str::to_owned)
     })?;
     assert!(found.contains("(unreachable): it cannot be reached: "), "{found}");

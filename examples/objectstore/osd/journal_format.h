@@ -11,7 +11,7 @@ size_t entry_bytes(const struct journal_entry *entry);
 void entry_encode(const struct journal_entry *entry, uint64_t seq, unsigned char header[ENTRY_HEADER_BYTES]);
 /*
  * Decodes the entry at the start of len bytes; name (of MAX_NAME_BYTES + 1) receives the name, data points into
- * into bytes. Returns the size of the entry, or 0 when there is no whole and correct entry.
+ * bytes. Returns the size of the entry, or 0 when there is no whole and correct entry.
  */
 size_t entry_decode(const unsigned char *bytes, size_t len, struct journal_entry *entry, uint64_t *seq, char *name);
 

@@ -160,8 +160,8 @@ impl Ledger {
         reading
     }
 
-    /// Reads all daemons again and again until nothing is in transit, a daemon cannot be read, or `patience` has passed. A daemon whose
-    /// worker is being started is waited for.
+    /// Reads all daemons again and again until nothing is in transit, a daemon cannot be read, or `patience` has passed. A daemon
+    /// whose worker is being started is waited for.
     pub fn settled(consumerd: &Client, relays: &[Client], collector: &Client, patience: Duration) -> Reading {
         const PERIOD: Duration = Duration::from_millis(50);
         let deadline = Instant::now() + patience;

@@ -23,7 +23,7 @@ use crate::units;
 
 mod again;
 
-/// Longest event that is read; the daemons accept no span as large.
+/// Longest event that is read. By default the daemons accept no span as large (`max_message_mib`).
 const MAX_EVENT_BYTES: u64 = 64 << 20;
 /// A stream without spans sends a comment every ten seconds. After this much silence the daemon counts as gone.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -20,8 +20,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Parses the text. Lines that are not samples with whole numbers are skipped, and so are those with which the sum of all values
-    /// would overflow.
+    /// Parses the text. Lines that are not samples with whole numbers are skipped, and so are those with which the sum of all
+    /// values would overflow.
     pub fn parse(text: &str) -> Metrics {
         let mut left = MOST_TOGETHER;
         let fits = |sample: &Sample| {
@@ -53,8 +53,8 @@ impl Metrics {
         self.select(name, labels).map(|sample| sample.value).sum()
     }
 
-    /// The samples that have a label, grouped by its value: a caller that asks about each value in turn then searches only the samples
-    /// of that value.
+    /// The samples that have a label, grouped by its value: a caller that asks about each value in turn then searches only the
+    /// samples of that value.
     pub fn by(&self, label: &str) -> BTreeMap<&str, Metrics> {
         let mut by: BTreeMap<&str, Metrics> = BTreeMap::new();
         for sample in &self.samples {

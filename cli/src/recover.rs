@@ -129,8 +129,8 @@ fn of_reading(mut reading: Reading) -> Result<Recovery> {
         summarize(&program, count, unreadable, is_foreign, &mut recovery.summary);
     }
     damage(&reading, &mut recovery.summary);
-    // A stable sort: annotations of the same time keep the order of their ring. Keys are sorted, not annotations: a stable sort needs
-    // a buffer for half of its elements.
+    // A stable sort: annotations of the same time keep the order of their ring. Keys are sorted, not annotations: a stable sort
+    // needs a buffer for half of its elements.
     recovery.annotations.sort_by_cached_key(|annotation| annotation.time_ns.unwrap_or(i64::MAX));
     Ok(recovery)
 }

@@ -1,5 +1,5 @@
-//! How far two hosts' clocks are apart, judged by the two halves of a call: unless the client gives up early, the server's half lies
-//! within the client's.
+//! How far two hosts' clocks are apart, judged by the two halves of a call: unless the client gives up early, the server's half
+//! lies within the client's.
 
 use std::collections::HashMap;
 
@@ -38,8 +38,8 @@ fn is_client(span: &Span) -> bool {
     !span.shared && span.kind.as_deref() == Some("CLIENT")
 }
 
-/// How far the server's half lies outside: beyond its client's end, or, if negative, before its begin. A server that took longer than
-/// its client waited says nothing about clocks.
+/// How far the server's half lies outside: beyond its client's end, or, if negative, before its begin. A server that took longer
+/// than its client waited says nothing about clocks.
 fn apart_us(client: &Span, server: &Span) -> Option<i64> {
     let own = |span: &Span| Some((span.timestamp?, span.timestamp?.saturating_add(span.duration?)));
     let ((begin, end), (server_begin, server_end)) = (own(client)?, own(server)?);

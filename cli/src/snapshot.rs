@@ -235,7 +235,8 @@ fn since_ns(taken_ns: u64, last_us: u64) -> i64 {
 }
 
 /// The segments of a process, and the control pages that belong to them. A process with several copies of the library has several
-/// of both, made in pairs. Inode numbers tell which belong together; descriptor numbers do not, as each is the lowest that was free.
+/// of both, made in pairs. Inode numbers tell which belong together; descriptor numbers do not, as each is the lowest that was
+/// free.
 fn memfds(process: &Path) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
     let folder = process.join("fd");
     let context = || format!("failed to read {}", folder.display());

@@ -107,8 +107,8 @@ pub fn width(text: &str) -> usize {
     text.chars().map(columns_of).sum()
 }
 
-/// Columns of a character: two for East Asian characters and pictures (by blocks of Unicode's `East_Asian_Width`), none for combining
-/// characters.
+/// Columns of a character: two for East Asian characters and pictures (by blocks of Unicode's `East_Asian_Width`), none for
+/// combining characters.
 fn columns_of(c: char) -> usize {
     match c {
         '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200d}' | '\u{fe00}'..='\u{fe0f}' => 0,

@@ -17,7 +17,8 @@ use crate::views;
 
 /// Number of traces asked for at a time when the slowest of all are wanted.
 const SEARCH_LIMIT: usize = 1_000;
-/// Most traces that `--slowest` lists: half of that, so that at least half of each answer drops off the list before the next request.
+/// Most traces that `--slowest` lists: half of that, so that at least half of each answer drops off the list before the next
+/// request.
 pub const MOST_SLOWEST: usize = SEARCH_LIMIT / 2;
 
 /// The key that a collector names when its time for a search ran out before it had examined all traces.
@@ -103,8 +104,8 @@ fn longest(spans: &[Span], service: Option<&str>) -> u64 {
     spans.iter().filter(counts).filter_map(|span| span.duration).max().unwrap_or(0)
 }
 
-/// What a program recorded is stored at most this long after the program's end. While no trace is found the collector is asked again,
-/// with pauses, until it has been asked after that time.
+/// What a program recorded is stored at most this long after the program's end. While no trace is found the collector is asked
+/// again, with pauses, until it has been asked after that time.
 const STORED_WITHIN: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_millis(50);
 

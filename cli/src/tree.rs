@@ -59,8 +59,8 @@ impl Row {
     }
 }
 
-/// How the lines of many levels fit: first all of them move closer together, then lines are drawn for the nearest levels only. A deeper
-/// row then begins with a mark that says how many levels have no lines: `…12 │││└ `.
+/// How the lines of many levels fit: first all of them move closer together, then lines are drawn for the nearest levels only. A
+/// deeper row then begins with a mark that says how many levels have no lines: `…12 │││└ `.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fold {
     /// Columns of a level, 1 to 3.
@@ -70,9 +70,9 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// Chooses the widest lines with which the rows, including the text whose width `label` returns, take at most `columns`. If even
-    /// the closest lines leave too little room, lines are left out until the longest text fits, or has half of the columns; at least one
-    /// level keeps its lines.
+    /// Chooses the widest lines with which the rows, including the text whose width `label` returns, take at most `columns`. If
+    /// even the closest lines leave too little room, lines are left out until the longest text fits, or has half of the columns;
+    /// at least one level keeps its lines.
     pub fn new(columns: usize, rows: &[Row], label: impl Fn(&Row) -> usize) -> Self {
         let with = |step| Self { step, levels: NEAREST, digits: 0 };
         let longest = rows.iter().map(&label).max().unwrap_or(0);
@@ -169,8 +169,8 @@ fn cycle(parents: &[Option<usize>], start: usize) -> impl Iterator<Item = usize>
     std::iter::successors(Some(start), next)
 }
 
-/// For each id, the first span of each kind below which another may be drawn. Many spans may have the same id; they are not searched
-/// one by one.
+/// For each id, the first span of each kind below which another may be drawn. Many spans may have the same id; they are not
+/// searched one by one.
 struct First<'a> {
     of_id: HashMap<&'a str, usize>,
     of_service: HashMap<(&'a str, &'a str), usize>,
@@ -191,8 +191,8 @@ impl<'a> First<'a> {
         first
     }
 
-    /// The parent of a span: for a shared span its client half; otherwise a span with the parent's id, preferably of the same service,
-    /// then the client half, then whichever began first by its own clock. Zipkin's page does the same.
+    /// The parent of a span: for a shared span its client half; otherwise a span with the parent's id, preferably of the same
+    /// service, then the client half, then whichever began first by its own clock. Zipkin's page does the same.
     fn parent_of(&self, index: usize, span: &Span) -> Option<usize> {
         if span.shared
             && let Some(client) = self.not_shared.get(span.id.as_str())

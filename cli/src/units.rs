@@ -16,8 +16,8 @@ pub fn duration(duration_us: u64) -> String {
     }
 }
 
-/// How long ago something was: `3 s ago`, `12 min ago`, `5 h ago`, `2 d ago`; or `in 5 h`, if it comes from a machine whose clock is
-/// ahead.
+/// How long ago something was: `3 s ago`, `12 min ago`, `5 h ago`, `2 d ago`; or `in 5 h`, if it comes from a machine whose clock
+/// is ahead.
 pub fn age(then_us: u64, now_us: u64) -> String {
     let seconds = now_us.abs_diff(then_us) / 1_000_000;
     let far = match seconds {

@@ -125,8 +125,9 @@ impl Trouble {
         match cause.as_str() {
             "unreachable" => unreachable(daemon),
             "broken" => format!(
-                "configure its Scribe port (9410 on a collector, 1463 on a relay) if the reason says that this is not a Scribe server; \
-                 otherwise look at the log of {to}: it drops connections, or was silent for io_timeout_ms; {daemon} retries by itself"
+                "configure its Scribe port (9410 on a collector, 1463 on a relay) if the reason says that this is not a Scribe \
+                 server; otherwise look at the log of {to}: it drops connections, or was silent for io_timeout_ms; {daemon} \
+                 retries by itself"
             ),
             "try_later" => format!(
                 "look at the metrics and the log of {to}: it cannot keep up, or cannot write to its disk; {daemon} retries by \
@@ -212,8 +213,8 @@ fn ships_to(consumerd: &Metrics) -> Option<String> {
     let host = upstreams.first()?.rsplit_once(':')?.0;
     (!upstreams.iter().any(|upstream| is_here(upstream))).then(|| {
         format!(
-            "consumerd ships to {}: give the address of the collector there, or behind it, with --collector or BLKIN_COLLECTOR_URL, \
-             such as http://{host}:9411",
+            "consumerd ships to {}: give the address of the collector there, or behind it, with --collector or \
+             BLKIN_COLLECTOR_URL, such as http://{host}:9411",
             upstreams.join(" and ")
         )
     })

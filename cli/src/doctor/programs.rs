@@ -15,8 +15,8 @@ use crate::terminal::safe;
 /// At most this many programs are named.
 const NAMED: usize = 20;
 /// What to do about programs that have loaded the library, if none has rings.
-const NO_RINGS: &str = "a program makes its rings with its first record, or in blkin_init(); a program that records and has none said \
-                        why on its standard error (a limit, or a seccomp filter without memfd_create)";
+const NO_RINGS: &str = "a program makes its rings with its first record, or in blkin_init(); a program that records and has none \
+                        said why on its standard error (a limit, or a seccomp filter without memfd_create)";
 /// What to raise if there are too many programs.
 const LIMITS: &str =
     "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd";
@@ -117,7 +117,8 @@ fn held_pids(metrics: &Metrics) -> BTreeSet<u32> {
     labels.iter().filter_map(|label| label.rsplit_once(':')?.1.parse().ok()).collect()
 }
 
-/// Why consumerd may have missed programs, and what to do: one line for all that it had no room for, and one for each of the others.
+/// Why consumerd may have missed programs, and what to do: one line for all that it had no room for, and one for each of the
+/// others.
 fn reasons<'a>(missed: impl Iterator<Item = &'a Program>, socket: &Path) -> String {
     let (no_room, others): (Vec<&Program>, Vec<&Program>) = missed.partition(|program| program.has_no_room());
     let mut lines = Vec::new();
@@ -183,8 +184,9 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
             )
         }
         _ if is_hidden(pid, uid) => format!(
-            "{who} of user {uid} is not dumpable: a blkin-consumerd with CAP_SYS_PTRACE, which its unit gives it, finds such programs \
-             when it starts; without that the program has to reach {shown}, which it tries at its next drop or first use of a CPU"
+            "{who} of user {uid} is not dumpable: a blkin-consumerd with CAP_SYS_PTRACE, which its unit gives it, finds such \
+             programs when it starts; without that the program has to reach {shown}, which it tries at its next drop or first \
+             use of a CPU"
         ),
         _ => format!(
             "{who} of user {uid} did not reach {shown}: it retries at its next drop or first use of a CPU; a restarted \
@@ -331,8 +333,8 @@ mod tests {
             let scan = Scan { programs: programs.to_vec(), without_rings, hidden: 0 };
             judge(&scan, consumerd, Path::new("/nonexistent/consumerd.sock"))
         };
-        let names = "; these have loaded the library but have no rings, as they have recorded nothing yet or said why they cannot: osd (pid \
-                     7), mon (pid 8, by BLKIN_OFF)";
+        let names = "; these have loaded the library but have no rings, as they have recorded nothing yet or said why \
+                     they cannot: osd (pid 7), mon (pid 8, by BLKIN_OFF)";
         let none = judged(&[], Some(&Metrics::default()));
         assert_eq!(none.found, format!("no instrumented program is running{names}"));
         assert_eq!((none.status, none.advice.as_deref()), (Status::Warning, Some(NO_RINGS)));

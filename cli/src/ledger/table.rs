@@ -60,8 +60,8 @@ impl Equation {
         safe(if self.scope == DEPARTED { "ended programs" } else { &self.scope })
     }
 
-    /// Its line; if that is too long, the scope alone, and the rest in lines below. Terms that are rarely other than 0 are left out if
-    /// they are 0.
+    /// Its line; if that is too long, the scope alone, and the rest in lines below. Terms that are rarely other than 0 are left
+    /// out if they are 0.
     fn text(&self, widest: usize, style: Style) -> String {
         let (verdict, colour) =
             if self.holds() { ("holds", Colour::Green) } else { ("DOES NOT HOLD", Colour::Red) };
@@ -110,8 +110,8 @@ impl Equation {
     }
 }
 
-/// The equations of a step as they are printed. Many programs that lost nothing share one equation. That of ended programs is left out
-/// if it is empty, unless it is the only one.
+/// The equations of a step as they are printed. Many programs that lost nothing share one equation. That of ended programs is left
+/// out if it is empty, unless it is the only one.
 fn told(mut equations: Vec<&Equation>) -> Vec<Equation> {
     if equations.len() > 1 {
         equations.retain(|equation| !equation.is_of_no_ended_program());

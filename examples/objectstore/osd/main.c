@@ -172,7 +172,7 @@ static void start_thread(pthread_t *thread, void *(*run)(void *), void *arg)
 /* Whether the last map that this OSD saw says so. Without a map, others may rely on this copy, so the answer is no. */
 static bool is_to_be_refilled(const struct osd *osd, const struct osdmap *map, unsigned pg)
 {
-	return map->pg[pg].replica == osd->options.id && map->pg[pg].state != REPLICA_COMPLETE && pg < map->pg_count;
+	return pg < map->pg_count && map->pg[pg].replica == osd->options.id && map->pg[pg].state != REPLICA_COMPLETE;
 }
 
 /*

@@ -148,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_are_the_bytes_one_behind_the_other(pieces in proptest::collection::vec(
+        fn packed_words_hold_the_bytes_in_order(pieces in proptest::collection::vec(
                 prop_oneof![text(0..40), text(0..2 * LONG)], 0..8)) {
             let mut packer = Packer::new(Words::default());
             for piece in &pieces {

@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_stamp_is_true_only_for_its_own_place(position in 0..=POSITION_MASK, other in 0..=POSITION_MASK,
+        fn a_stamp_is_valid_only_for_its_own_position_and_cookie(position in 0..=POSITION_MASK, other in 0..=POSITION_MASK,
                 grains in 1usize..=MAX_GRAINS, cookie in 1u32..1 << 18, foreign in 1u32..1 << 18) {
             let stamp = Stamp::head(position, grains, cookie);
             prop_assert_eq!(stamp.head_length_at(position, cookie), Some(grains));
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_as_random_as_it_is_long_but_never_that_of_zeroed_memory() {
+    fn a_cookie_keeps_18_random_bits_and_is_never_zero() {
         let cookies = [0, 1 << 18, 1, 7, u64::MAX].map(Stamp::cookie_from);
         assert_eq!(cookies, [1, 1, 1, 7, (1 << 18) - 1]);
     }
 
     /// Otherwise a reader would never get past such a head.
     #[test]
-    fn a_head_of_no_grains_is_none() {
+    fn a_head_stamp_of_zero_grains_is_invalid() {
         assert_eq!(Stamp::head(5, 0, 7).head_length_at(5, 7), None);
         assert_eq!(Stamp(0).head_length_at(0, 0), None);
     }

@@ -89,7 +89,7 @@ fn decoded_by_python(version: u32) -> String {
 }
 
 #[test]
-fn golden_bytes_are_what_we_write_and_what_an_independent_decoder_reads() {
+fn golden_records_match_our_writer_and_an_independent_decoder() {
     if std::env::var_os("BLKIN_BLESS").is_some() {
         std::fs::write(golden(VERSION, "records.bin"), encoded(VERSION)).unwrap();
         std::fs::write(golden(VERSION, "records.json"), decoded_by_python(VERSION)).unwrap();
@@ -105,7 +105,7 @@ fn golden_bytes_are_what_we_write_and_what_an_independent_decoder_reads() {
 }
 
 #[test]
-fn an_event_in_cells_says_what_its_texts_do() {
+fn an_event_in_cells_reads_back_with_its_texts() {
     let raw = std::fs::read(golden(2, "records.bin")).unwrap();
     let all: Vec<_> = records(&raw, COOKIE).collect::<Result<_, _>>().unwrap();
     let own = in_cells();
@@ -120,6 +120,6 @@ fn an_event_in_cells_says_what_its_texts_do() {
     assert_eq!(last.endpoint, EndpointRef::Inline(endpoint.into()));
     assert!(
         raw.ends_with(&[0xee; 3 * 8]) && raw.len().is_multiple_of(GRAIN_BYTES),
-        "a grain that is not full"
+        "the last grain ends with padding"
     );
 }

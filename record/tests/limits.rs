@@ -63,7 +63,7 @@ fn refusal(raw: &[u8]) -> Option<Invalid> {
 }
 
 #[test]
-fn each_text_that_is_too_long_is_cut_and_the_cut_is_told() {
+fn each_text_over_its_limit_is_cut_and_marked_as_truncated() {
     let longer = MAX_TEXT_BYTES + 1;
     let cases = [
         (Lengths { name: longer, ..BRIEF }, [MAX_TEXT_BYTES, 8, 5, 3, 2]),
@@ -81,18 +81,18 @@ fn each_text_that_is_too_long_is_cut_and_the_cut_is_told() {
 }
 
 #[test]
-fn what_is_within_the_limits_is_not_cut() {
+fn texts_within_the_limits_are_not_cut() {
     for lengths in [BRIEF, LONGEST] {
         let draft = with(lengths);
         let same = draft.cut();
         assert_eq!(lengths_of(&same), lengths_of(&draft));
         assert!(!same.truncated);
     }
-    assert!(!Draft { payload: Payload::Event, ..with(BRIEF) }.cut().truncated, "nothing of it is a string");
+    assert!(!Draft { payload: Payload::Event, ..with(BRIEF) }.cut().truncated, "an event has no text to cut");
 }
 
 #[test]
-fn a_cut_of_a_text_that_does_not_travel_is_not_told() {
+fn a_long_text_sent_by_id_does_not_mark_the_record_truncated() {
     let longer = MAX_TEXT_BYTES + 1;
     let long = with(Lengths { name: longer, service: longer, key: longer, ..BRIEF });
     let known = Draft {
@@ -105,13 +105,16 @@ fn a_cut_of_a_text_that_does_not_travel_is_not_told() {
     assert!(Draft { name: long.name, ..known }.cut().truncated);
     assert!(Draft { endpoint: long.endpoint, ..known }.cut().truncated);
     assert!(Draft { key: long.key, ..known }.cut().truncated);
-    assert!(Draft { truncated: true, ..with(BRIEF) }.cut().truncated, "what was cut before stays so");
+    assert!(
+        Draft { truncated: true, ..with(BRIEF) }.cut().truncated,
+        "a record that was truncated before stays so"
+    );
 }
 
 #[test]
 fn a_text_is_looked_up_if_it_has_no_id() {
     assert_eq!(Source::inline("read").or_id(|text| text.len() as u32).id(), 4);
-    assert_eq!(Source::<&str>::known(7).or_id(|_| unreachable!("it has one")).id(), 7);
+    assert_eq!(Source::<&str>::known(7).or_id(|_| unreachable!("the text has an id")).id(), 7);
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn texts_are_cut_at_a_character_boundary() {
 }
 
 #[test]
-fn bytes_without_boundaries_are_cut_where_they_must_be() {
+fn bytes_without_character_boundaries_are_cut_at_the_limit() {
     assert_eq!(cut(&[0x80; 10], 7).0.len(), 7);
     // A byte that begins a character, but too far back to begin the one at the cut.
     let too_far = [b"abc\xf0".as_slice(), &[0x80; 8]].concat();
@@ -144,19 +147,19 @@ fn an_endpoint_reads_back() {
 }
 
 #[test]
-fn an_endpoint_whose_lengths_do_not_fit_is_none() {
+fn an_endpoint_whose_lengths_do_not_fit_is_rejected() {
     let with_ip = |length: usize| {
         let parts = EndpointParts { ip: letters(length), port: 1, name: b"" };
         [&parts.fixed(), parts.ip].concat()
     };
     assert_eq!(Endpoint::decode(&with_ip(MAX_IP_BYTES)).unwrap().ip.len(), MAX_IP_BYTES);
     assert_eq!(Endpoint::decode(&with_ip(MAX_IP_BYTES + 1)), None);
-    assert_eq!(Endpoint::decode(&with_ip(8)[..10]), None, "the address is longer than what is there");
+    assert_eq!(Endpoint::decode(&with_ip(8)[..10]), None, "the address is longer than the bytes that follow");
     assert_eq!(Endpoint::decode(&[0, 0]), None);
 }
 
 #[test]
-fn a_text_of_a_record_is_as_long_as_it_may_be_and_no_longer() {
+fn texts_of_a_record_are_accepted_up_to_the_limit() {
     assert_eq!(refusal(&encode(&with(LONGEST))), None);
     let longer = MAX_TEXT_BYTES + 1;
     let too_long = [
@@ -180,7 +183,7 @@ fn name_and_key() -> Vec<u8> {
 }
 
 #[test]
-fn entries_of_a_tail_that_make_no_sense_are_refused() {
+fn malformed_tail_entries_are_rejected() {
     let with = |at: usize, byte: u8| {
         let mut raw = name_and_key();
         raw[at] = byte;
@@ -188,19 +191,21 @@ fn entries_of_a_tail_that_make_no_sense_are_refused() {
     };
     let tag_of_name = name_and_key()[OF_NAME];
     assert_eq!(with(OF_KEY, tag_of_name), Some(Invalid::Tail), "a second name");
-    assert_eq!(with(OF_NAME, 127), Some(Invalid::Tail), "a tag that is not known");
-    assert_eq!(with(OF_NAME + 1, 1), Some(Invalid::Tail), "no zero behind the tag");
+    assert_eq!(with(OF_NAME, 127), Some(Invalid::Tail), "an unknown tag");
+    assert_eq!(with(OF_NAME + 1, 1), Some(Invalid::Tail), "no zero after the tag");
     assert_eq!(with(OF_KEY + 2, 3), None);
-    for (length, what) in
-        [(2, "a byte behind the last entry"), (4, "one more than there is"), (200, "many more")]
-    {
+    for (length, what) in [
+        (2, "a byte after the last entry"),
+        (4, "one byte more than there is"),
+        (200, "far more bytes than there are"),
+    ] {
         assert_eq!(with(OF_KEY + 2, length), Some(Invalid::Tail), "{what}");
     }
-    assert_eq!(with(OF_KEY + 3, 0xff), Some(Invalid::Tail), "as long as can be said");
+    assert_eq!(with(OF_KEY + 3, 0xff), Some(Invalid::Tail), "the largest length");
 }
 
 #[test]
-fn an_entry_of_a_later_version_is_passed_over() {
+fn tail_entries_of_a_later_version_are_skipped() {
     let mut raw = name_and_key();
     raw[OF_NAME] = 128;
     assert_eq!(refusal(&raw), Some(Invalid::Missing), "the name was in it");

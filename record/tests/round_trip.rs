@@ -141,7 +141,7 @@ fn in_cells() -> impl Strategy<Value = InCells> {
 
 proptest! {
     #[test]
-    fn what_is_written_in_cells_reads_back(own in in_cells(), position in any::<u64>(), ordinal in 0u64..1 << 28) {
+    fn records_in_cells_read_back_as_written(own in in_cells(), position in any::<u64>(), ordinal in 0u64..1 << 28) {
         let raw = own.encode(position, ordinal, COOKIE);
         let [Ok(record)] = &read(&raw)[..] else { panic!("one record") };
         let endpoint = EndpointParts { ip: &own.ip, port: own.port, name: &own.service };
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn a_record_in_cells_with_a_flipped_bit_never_spoils_its_neighbours(own in in_cells(), bit in any::<prop::sample::Index>()) {
+    fn a_flipped_bit_in_cells_never_damages_neighbouring_records(own in in_cells(), bit in any::<prop::sample::Index>()) {
         let pieces = [0, 3, 6].map(|position| own.encode(position, position / 3, COOKIE));
         let mut raw = pieces.concat();
         let bit = bit.index(pieces[1].len() * 8);
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_reads_back(samples in proptest::collection::vec(sample(), 1..8), start in any::<u32>()) {
+    fn records_read_back_as_written(samples in proptest::collection::vec(sample(), 1..8), start in any::<u32>()) {
         let mut raw = Vec::new();
         for (ordinal, sample) in samples.iter().enumerate() {
             let position = u64::from(start) + (raw.len() / GRAIN_BYTES) as u64;
@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_never_spoils_the_neighbours(first in sample(), middle in sample(), last in sample(),
+    fn a_flipped_bit_never_damages_neighbouring_records(first in sample(), middle in sample(), last in sample(),
             bit in any::<prop::sample::Index>()) {
         let pieces: Vec<Vec<u8>> = {
             let mut position = 5;
@@ -212,7 +212,7 @@ fn long() -> Sample {
 }
 
 #[test]
-fn a_bad_record_is_reported_once_however_many_grains_it_has_and_the_next_is_read() {
+fn a_bad_record_of_any_length_is_reported_once_and_skipped() {
     for bad in [PLAIN, long()] {
         let mut raw = encode(&PLAIN.draft(), 0, 0, 1);
         let mut bad = encode(&bad.draft(), 1, 1, 1);
@@ -238,7 +238,7 @@ fn a_record_with_a_grain_of_another_one_is_invalid() {
 }
 
 #[test]
-fn stale_grains_of_another_segment_are_no_records() {
+fn stale_grains_of_another_segment_are_rejected() {
     let raw = encode(&PLAIN.draft(), 0, 0, 1);
     assert_eq!(records(&raw, COOKIE + 1).collect::<Vec<_>>(), vec![Err(Invalid::Stamp)]);
 }
@@ -253,7 +253,7 @@ fn refusal_with(whole: &[u8], index: usize, bits: u64) -> Option<Invalid> {
 }
 
 #[test]
-fn what_cannot_be_one_grain_is_invalid() {
+fn malformed_records_of_one_grain_are_invalid() {
     let whole = encode(&PLAIN.draft(), 0, 0, 1);
     let with = |index, bits| refusal_with(&whole, index, bits);
     assert_eq!(with(0, 0), None);
@@ -271,7 +271,7 @@ fn what_cannot_be_one_grain_is_invalid() {
 }
 
 #[test]
-fn a_stamp_of_more_grains_than_the_texts_take_does_not_swallow_the_next_record() {
+fn a_stamp_with_too_many_grains_does_not_hide_the_next_record() {
     let mut raw = [0, 1].map(|position| encode(&PLAIN.draft(), position, position, 1)).concat();
     raw[..8].copy_from_slice(&Stamp::head(0, 2, COOKIE).0.to_le_bytes());
     let read = read(&raw);
@@ -280,7 +280,7 @@ fn a_stamp_of_more_grains_than_the_texts_take_does_not_swallow_the_next_record()
 }
 
 #[test]
-fn what_cannot_be_in_cells_is_invalid() {
+fn malformed_records_in_cells_are_invalid() {
     let own = InCells {
         ids: [1, 2, 3],
         name: b"Main".to_vec(),

@@ -536,7 +536,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_a_program_that_never_add_up_are_looked_at_so_often_and_no_oftener() {
+    fn rereading_counters_that_never_add_up_is_bounded() {
         let looks = Cell::new(0);
         let look = |attempted: u64| {
             looks.set(looks.get() + 1);

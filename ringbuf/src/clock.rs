@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_cannot_be_read_says_0_and_keeps_errno() {
+    fn an_unreadable_clock_returns_0_and_keeps_errno() {
         const NO_CLOCK: libc::clockid_t = 1000;
         let errno = || std::io::Error::last_os_error().raw_os_error();
         // SAFETY: fails, whatever it is given.

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_stand_behind_what_was_there_and_room_that_is_left_is_not_seen() {
+    fn append_grains_adds_only_the_grains_that_were_pushed() {
         let mut out = vec![7; 3];
         append_grains(&mut out, 3, |copies| (1..=2).for_each(|word| copies.push(&[word; GRAIN_WORDS])));
         let words = [1_u64, 2].map(|word| word.to_le_bytes().repeat(GRAIN_WORDS)).concat();

@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strings_are_told_apart_wherever_they_end_and_lie(text in "[ab]{0,40}", other in "[ab]{0,40}", gap in 0usize..64) {
+        fn strings_compare_correctly_at_any_length_and_page_offset(text in "[ab]{0,40}", other in "[ab]{0,40}", gap in 0usize..64) {
             let table = table(text.as_bytes());
             // A page to find, and room before and after its end.
             let mut place = vec![b'x'; 3 * 4096];
@@ -259,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_string_ends_at_its_0_or_where_that_is_too_far(length in 0usize..80, gap in 0usize..64, most in 0usize..80) {
+        fn length_stops_at_the_terminator_or_beyond_the_bound(length in 0usize..80, gap in 0usize..64, most in 0usize..80) {
             let mut place = vec![b'x'; 3 * 4096];
             let start = place.as_ptr().align_offset(4096) + 4096 - gap;
             place[start + length] = 0;
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_at_the_very_end_of_readable_memory_is_read_no_further() {
+    fn a_string_at_the_end_of_readable_memory_is_not_read_past() {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
         // SAFETY: a new mapping at a place of the kernel's choice.
         let start = unsafe {
@@ -281,7 +281,7 @@ mod tests {
         .expect("two pages");
         let second = start.wrapping_byte_add(4096);
         // SAFETY: the second of the two pages, to which nothing refers.
-        unsafe { mprotect(second, 4096, MprotectFlags::empty()) }.expect("it is closed");
+        unsafe { mprotect(second, 4096, MprotectFlags::empty()) }.expect("the second page can be protected");
         for length in 0..40usize {
             let text = vec![b'q'; length];
             let table = table(&text);

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_file_is_opened_anew() {
+    fn a_memfd_is_reopened_with_the_requested_access() {
         let memfd = sized_memfd(c"x", 0).unwrap();
         let again = opened(&memfd, OFlags::RDWR).unwrap().unwrap();
         rustix::io::write(&again, b"mark").unwrap();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_memory_file_is_not_opened() {
+    fn files_other_than_memfds_are_not_opened() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lingers_in_a_connection_holds_nobody_up() {
+    fn closing_does_not_wait_for_a_lingering_socket_inside() {
         let mut hang_up = HangUp::new().unwrap();
         let (connection, unread) = connection_with_a_lingering_one();
         let number = connection.as_raw_fd();
@@ -141,7 +141,7 @@ mod tests {
         assert!(rustix::fs::readlink(format!("/proc/self/fd/{number}"), Vec::new()).is_err());
         let due = Instant::now() + Duration::from_secs(10);
         while is_hanging_up() {
-            assert!(Instant::now() < due, "its thread waits for what lies in it");
+            assert!(Instant::now() < due, "the closing thread waits for the lingering socket");
             thread::yield_now();
         }
         drop(unread);

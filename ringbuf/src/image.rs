@@ -381,7 +381,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tail_is_what_the_portable_producer_writes(
+        fn a_tail_equals_what_the_portable_producer_writes(
             texts in proptest::array::uniform5("[ -~]{0,150}"),
             known in proptest::array::uniform3(any::<bool>()),
             has_value: bool,

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_whose_text_always_changes_is_known_for_that_until_it_is_forgotten() {
+    fn an_address_whose_text_keeps_changing_is_hinted_as_changing() {
         let (index, text) = (words(256), words(4096));
         let (names, hints) = (table(&index, &text), Hints::new());
         let stable = b"stable";
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_differ_in_one_byte_alone_all_find_a_place() {
+    fn texts_that_differ_in_one_byte_all_get_an_id() {
         for place in 0..24 {
             let (index, text) = (words(8192), words(2048));
             let names = table(&index, &text);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_answers_none_and_keeps_what_it_has() {
+    fn a_full_table_refuses_new_texts_and_keeps_the_old_ones() {
         let (index, text) = (words(16), words(64));
         let names = table(&index, &text);
         let first = names.intern(&[b"first"], nobody).unwrap();

@@ -166,7 +166,7 @@ fn tail_of(draft: &Draft<'_>) -> Vec<[u64; TAIL_WORDS]> {
 fn spans(raw: &[u8]) -> Vec<u64> {
     let whole =
         |record: &Record<'_>| record.trace_id == 1 && record.parent_span_id == record.span_id ^ 0xffff;
-    let read: Vec<Record<'_>> = records(raw, COOKIE).map(|item| item.expect("a true record")).collect();
+    let read: Vec<Record<'_>> = records(raw, COOKIE).map(|item| item.expect("a valid record")).collect();
     assert!(read.iter().all(whole), "half a record was read: {read:?}");
     read.iter().map(|record| record.span_id).collect()
 }

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_since_a_program_began_moves_none_of_its_records() {
+    fn setting_the_clock_moves_no_records_of_a_running_program() {
         let line = [(20_000, NOW.realtime_ns - 10 * SECOND), (30_000, NOW.realtime_ns)];
         for slow in [0, 1, 3600, -3600, 365 * 86_400] {
             assert_eq!(line_of(begun(0, slow), OPENED, NOW), line, "set by {slow} s");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monotonic_clock_of_the_programs_own_is_not_believed() {
+    fn a_monotonic_clock_moved_by_a_time_namespace_is_not_trusted() {
         let line = [(20_000, NOW.realtime_ns - 10 * SECOND), (30_000, NOW.realtime_ns)];
         for moved in [1, -1, 86_400, i64::MAX / SECOND - 200] {
             assert_eq!(line_of(begun(moved, 0), OPENED, NOW), line, "moved by {moved} s");
@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_count_is_found_again_from_its_low_bits_and_a_number_near_it(count: u64, off in -(1i64 << 26)..1 << 26) {
+        fn a_count_is_restored_from_its_low_bits_and_a_near_count(count: u64, off in -(1i64 << 26)..1 << 26) {
             let near = count.wrapping_add_signed(off);
             prop_assert_eq!(nearest_count(count & blkin_record::ORDINAL_MASK, near), count);
         }

@@ -387,14 +387,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_made_of_counts_that_are_longer_than_it_has_room_for() {
+    fn a_head_keeps_the_low_bits_of_longer_counts() {
         let head = Head::of(POSITION_MASK + 1 + 7, ORDINAL_MASK + 1 + 5);
         assert_eq!((head.position(), head.records()), (7, 5));
         assert_eq!(Head::of(POSITION_MASK, ORDINAL_MASK), Head(u64::MAX));
     }
 
     #[test]
-    fn position_and_records_of_a_head_start_over_each_by_itself() {
+    fn position_and_records_of_a_head_wrap_independently() {
         let behind = Head::of(POSITION_MASK, 5).after(3);
         assert_eq!((behind.position(), behind.records()), (2, 6));
         let behind = Head::of(7, ORDINAL_MASK).after(3);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_for_people_if_it_is_of_a_pair_or_leads_to_a_journal() {
+    fn a_paired_socket_or_one_to_the_journal_counts_as_a_log() {
         use std::os::fd::AsFd;
         use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -171,17 +171,17 @@ mod tests {
         // Up to the longest name that an address holds.
         let longest = "x".repeat(106 - journal.len());
         for name in ["stdout", &longest] {
-            let listener = UnixListener::bind(folder.join(name)).expect("a service");
-            let caller = UnixStream::connect(folder.join(name)).expect("it is called");
-            let (called, _) = listener.accept().expect("it answers");
+            let listener = UnixListener::bind(folder.join(name)).expect("the socket can be bound");
+            let caller = UnixStream::connect(folder.join(name)).expect("the socket can be connected to");
+            let (called, _) = listener.accept().expect("the connection is accepted");
             assert!(!is_log(caller.as_fd(), JOURNAL));
             assert_eq!(is_log(caller.as_fd(), journal), name == "stdout");
-            assert!(!is_log(called.as_fd(), journal), "a service's own side");
+            assert!(!is_log(called.as_fd(), journal), "the service's own end is not a log");
         }
     }
 
     #[test]
-    fn a_reason_that_has_no_words_is_a_number() {
+    fn an_error_without_a_text_is_shown_as_its_number() {
         assert_eq!(Reason(Errno::MFILE).to_string(), "too many open files");
         assert_eq!(Reason(Errno::DOM).to_string(), "error 33");
     }

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapping_that_is_not_kept_goes_again() {
+    fn a_dropped_mapping_is_unmapped() {
         let fd = sized_memfd(c"blkin-test-gone", 4096).expect("a memfd");
         let is_there = || {
             std::fs::read_to_string("/proc/self/maps").expect("/proc is there").contains("blkin-test-gone")
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_program_touches_outside_of_rings_has_memory_from_the_start() {
+    fn memory_outside_the_rings_is_populated_from_the_start() {
         let text_bytes = 5000;
         let created = create(
             (4096, layout::MAX_SLOTS),
@@ -323,7 +323,8 @@ mod tests {
         .expect("a segment");
         // Where a file has no page there is a hole.
         let first_hole = |fd: &Uncancelled, from: usize| {
-            rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(from as u64)).expect("it has an end") as usize
+            rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(from as u64))
+                .expect("the file has a hole or an end") as usize
         };
         // The same holds under qemu-user, which does not pass on advice that it does not know.
         if !populates(|fd| first_hole(fd, 0) > 0) {

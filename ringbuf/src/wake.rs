@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn any_of_many_programs_wakes_through_a_mapping_that_it_can_only_read() {
+    fn any_program_wakes_the_consumer_through_a_read_only_mapping() {
         assert!(is_supported());
         let pages: Vec<_> = (0..MAX_PROGRAMS).map(|_| page()).collect();
         let ours: Vec<ControlPage> = pages.iter().map(|(ours, _)| ours.clone()).collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_ends_a_wait_and_one_before_it_is_not_missed() {
+    fn a_call_ends_a_wait_even_if_made_before_it() {
         let (ours, _theirs) = page();
         ours.set_sleeping(true);
         let waiter = Arc::new(Waiter::default());
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_program_that_would_not_wake() {
+    fn a_wait_ends_at_once_if_no_program_would_wake_it() {
         let (ours, theirs) = page();
         let waiter = Waiter::default();
         assert!(!ours.is_sleeping());

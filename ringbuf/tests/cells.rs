@@ -73,7 +73,7 @@ fn is_zero_behind(raw: &[u8], at: usize, cells: usize, text: &str) -> bool {
 }
 
 #[test]
-fn texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them() {
+fn texts_of_any_length_are_recorded_without_what_follows_them() {
     let mut program = Program::new();
     let (mut in_cells, mut fitting) = (0, 0);
     for length in 0..40 {
@@ -121,6 +121,6 @@ fn texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them() {
 /// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn so_they_are_by_every_way_of_writing() {
-    own::run_again_by_each_way("texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them");
+fn every_way_of_writing_records_texts_of_any_length() {
+    own::run_again_by_each_way("texts_of_any_length_are_recorded_without_what_follows_them");
 }

@@ -11,13 +11,13 @@ const TUNABLES: &str = "GLIBC_TUNABLES";
 const NO_AREAS: &str = "glibc.pthread.rseq=0";
 
 #[test]
-fn without_areas_each_cpu_has_a_ring_of_its_own() {
+fn without_rseq_areas_each_cpu_has_its_own_ring() {
     let may_have_areas = cfg!(all(target_arch = "x86_64", not(blkin_portable)));
     if !may_have_areas || std::env::var(TUNABLES).is_ok_and(|value| value == NO_AREAS) {
         return check_rings();
     }
     let program = std::env::current_exe().expect("this program has a path");
-    let status = Command::new(program).env(TUNABLES, NO_AREAS).status().expect("it starts again");
+    let status = Command::new(program).env(TUNABLES, NO_AREAS).status().expect("this program starts again");
     assert!(status.success());
 }
 
@@ -25,7 +25,7 @@ fn without_areas_each_cpu_has_a_ring_of_its_own() {
 fn check_rings() {
     assert_eq!(init(), Status::Tracing);
     let program = own::attach();
-    let allowed = sched_getaffinity(None).expect("it is told");
+    let allowed = sched_getaffinity(None).expect("the allowed CPUs can be read");
     let mut written = 0;
     let mut has_written = vec![false; program.slots()];
     for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
@@ -35,7 +35,7 @@ fn check_rings() {
         }
         let mut here = CpuSet::new();
         here.set(cpu);
-        sched_setaffinity(None, &here).expect("it may run there");
+        sched_setaffinity(None, &here).expect("the thread may run on this CPU");
         let name = process::declare(b"name");
         process::record_short(&[1, 2, 3], u64::from(name) << 32 | u64::from(name), name, Short::Event, 4);
         written += 1;

@@ -23,7 +23,7 @@ fn has_namespaces() -> bool {
 }
 
 #[test]
-fn a_program_reads_the_clock_that_the_kernel_trusts_and_its_children_need_not_ask() {
+fn a_distrusted_counter_is_read_by_neither_program_nor_children() {
     if std::env::var_os(INSIDE).is_some() {
         return reads_monotonic();
     }
@@ -35,7 +35,7 @@ fn a_program_reads_the_clock_that_the_kernel_trusts_and_its_children_need_not_as
     std::fs::write(list.path(), "hpet acpi_pm \n").expect("it is written");
     let program = std::env::current_exe().expect("this program has a path");
     let script = "mount --bind \"$0\" \"$1\" && exec \"$2\" --exact \
-                  a_program_reads_the_clock_that_the_kernel_trusts_and_its_children_need_not_ask";
+                  a_distrusted_counter_is_read_by_neither_program_nor_children";
     let inside = Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
         .arg(list.path())
@@ -43,7 +43,7 @@ fn a_program_reads_the_clock_that_the_kernel_trusts_and_its_children_need_not_as
         .arg(program)
         .env(INSIDE, "1")
         .output()
-        .expect("it starts");
+        .expect("unshare starts");
     let said = String::from_utf8_lossy(&inside.stdout) + String::from_utf8_lossy(&inside.stderr);
     assert!(inside.status.success() && said.contains("1 passed"), "{said}");
 }
@@ -52,7 +52,7 @@ fn reads_monotonic() {
     assert_eq!(init(), Status::Tracing);
     assert_eq!(own::attach().info().clock, ClockKind::Monotonic);
     // The kernel is not asked again, so its own list does not matter from here on.
-    assert!(Command::new("umount").arg(AVAILABLE).status().expect("it starts").success());
+    assert!(Command::new("umount").arg(AVAILABLE).status().expect("umount starts").success());
     own::in_forked_child(|| {
         assert_eq!(init(), Status::Tracing);
         assert_eq!(own::attach().info().clock, ClockKind::Monotonic);

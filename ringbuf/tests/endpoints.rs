@@ -6,7 +6,7 @@ use blkin_record::{Endpoint, EndpointParts, EndpointRef, MAX_IP_BYTES, Payload, 
 use blkin_ringbuf::process::{self, Status, init};
 
 #[test]
-fn an_address_that_is_longer_than_any_is_cut_and_spoils_no_record() {
+fn an_overlong_address_is_cut_and_damages_no_record() {
     assert_eq!(init(), Status::Tracing);
     let mut program = own::attach();
     let key = process::declare(b"key");

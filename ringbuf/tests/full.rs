@@ -43,15 +43,15 @@ impl Sleeper {
         let waits = waiter.clone();
         thread::spawn(move || {
             own::stay_on(|cpus| cpus[cpus.len() - 1]);
-            begins
-                .iter()
-                .for_each(|ticket| end.send(waits.wait(ticket, slice::from_ref(&page))).expect("heard"));
+            begins.iter().for_each(|ticket| {
+                end.send(waits.wait(ticket, slice::from_ref(&page))).expect("the test still listens");
+            });
         });
         Self { waiter, begin, ends }
     }
 
     fn begin(&self) {
-        self.begin.send(self.waiter.ticket()).expect("it waits");
+        self.begin.send(self.waiter.ticket()).expect("the consumer's thread still runs");
     }
 
     /// How the wait ended while the producer made at most this many annotations.
@@ -66,7 +66,7 @@ impl Sleeper {
 /// A wake-up that comes before its consumer waits is lost, and a full ring passes no further eighth that would repeat it. A
 /// wake-up that ended the wait is not repeated until the consumer says that it sleeps again.
 #[test]
-fn a_consumer_that_waits_beside_a_full_ring_is_woken_once_a_sleep() {
+fn a_consumer_waiting_on_a_full_ring_is_woken_once_per_sleep() {
     assert_eq!(init(), Status::Tracing);
     let attachment = own::attach();
     attachment.mark_attached(true);
@@ -80,9 +80,13 @@ fn a_consumer_that_waits_beside_a_full_ring_is_woken_once_a_sleep() {
     page.set_sleeping(true);
     (0..1000).for_each(|_| annotate());
     sleeper.begin();
-    assert_eq!(sleeper.end(ENOUGH), Some(Ok(Woken::ByProgram)), "though the first calls met nobody");
+    assert_eq!(
+        sleeper.end(ENOUGH),
+        Some(Ok(Woken::ByProgram)),
+        "a wake-up that came before the wait was not repeated"
+    );
     sleeper.begin();
-    assert_eq!(sleeper.end(100_000), None, "it has not gone to sleep again");
+    assert_eq!(sleeper.end(100_000), None, "woken although it had not said that it sleeps again");
     sleeper.waiter.call();
     assert_eq!(sleeper.ends.recv(), Ok(Ok(Woken::Called)));
     page.set_sleeping(true);

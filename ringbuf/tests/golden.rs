@@ -103,7 +103,7 @@ fn decoded_by_python(name: &str) -> String {
 }
 
 #[test]
-fn golden_bytes_are_what_we_write_and_what_an_independent_decoder_reads() {
+fn golden_files_match_our_writer_and_an_independent_decoder() {
     let text = |name: &str| std::fs::read_to_string(golden(name)).unwrap();
     if std::env::var_os("BLKIN_BLESS").is_some() {
         std::fs::write(golden(&format!("{NOW}.hex")), hex(&file())).unwrap();
@@ -116,7 +116,7 @@ fn golden_bytes_are_what_we_write_and_what_an_independent_decoder_reads() {
 }
 
 #[test]
-fn a_file_with_records_of_the_version_before_reads_as_one_of_now() {
+fn a_file_with_records_of_the_previous_version_reads_the_same() {
     let text = std::fs::read_to_string(golden(&format!("{BEFORE}.hex"))).unwrap().replace('\n', "");
     let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
     let before: Vec<u8> = (0..text.len()).step_by(2).map(byte).collect();
@@ -125,7 +125,7 @@ fn a_file_with_records_of_the_version_before_reads_as_one_of_now() {
 }
 
 #[test]
-fn what_was_written_reads_back_over_the_end_of_all_positions() {
+fn records_read_back_across_the_wrap_of_positions() {
     let reading = saved::read(&file());
     assert_eq!(reading, Reading { programs: vec![program()], ..Reading::default() });
     let mut found = Vec::new();

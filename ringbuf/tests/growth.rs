@@ -104,6 +104,6 @@ fn records_more_than_a_lap() {
 }
 
 #[test]
-fn a_childs_ring_has_memory_up_to_the_part_that_is_written_and_keeps_every_record() {
+fn a_childs_ring_gets_memory_as_written_and_loses_no_record() {
     own::in_forked_child(records_more_than_a_lap);
 }

@@ -46,7 +46,7 @@ fn control_page() -> OwnedFd {
 }
 
 #[test]
-fn a_program_that_is_just_writing_its_control_page_is_told_without_waiting_for_it() {
+fn telling_a_program_does_not_wait_for_its_pending_write() {
     let Some((never, mut faults)) = page_that_never_comes() else {
         let _ = writeln!(std::io::stderr(), "not shown: this user may not handle page faults (userfaultfd)");
         return;
@@ -61,5 +61,5 @@ fn a_program_that_is_just_writing_its_control_page_is_told_without_waiting_for_i
     let told = told.recv_timeout(Duration::from_secs(30));
     assert!(matches!(told, Ok(Ok(()))), "{told:?}");
     drop(faults);
-    assert_eq!(writer.join().expect("it ends"), Ok(8));
+    assert_eq!(writer.join().expect("the writer does not panic"), Ok(8));
 }

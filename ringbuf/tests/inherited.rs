@@ -15,7 +15,7 @@ const ERROR: u8 = 3;
 const RATE: u64 = 1000;
 
 fn own_page() -> ControlPage {
-    ControlPage::open(&own::own_memfd(CONTROL_NAME)).expect("a true control page")
+    ControlPage::open(&own::own_memfd(CONTROL_NAME)).expect("a valid control page")
 }
 
 /// Records as callers do that ask the gate first.
@@ -28,7 +28,7 @@ fn record_if_on(level: u8) {
 
 fn records_errors_alone() {
     record_if_on(WARNING);
-    assert!(!is_on(WARNING), "its parent records none");
+    assert!(!is_on(WARNING), "the child records warnings although its parent does not");
     record_if_on(ERROR);
     let program = own::attach();
     assert_eq!((program.counters().attempted, program.counters().committed), (1, 1));
@@ -38,7 +38,7 @@ fn records_errors_alone() {
 }
 
 #[test]
-fn a_forked_child_begins_as_its_parent_is_set() {
+fn a_forked_child_starts_with_its_parents_settings() {
     if !own::children_begin_anew() {
         let _ = writeln!(std::io::stderr(), "not shown: forked children have no memory of their own here");
         return;
@@ -67,6 +67,6 @@ fn a_forked_child_begins_as_its_parent_is_set() {
 /// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn so_it_does_by_every_way_of_recording() {
-    own::run_again_by_each_way("a_forked_child_begins_as_its_parent_is_set");
+fn every_way_of_writing_passes_settings_to_forked_children() {
+    own::run_again_by_each_way("a_forked_child_starts_with_its_parents_settings");
 }

@@ -104,7 +104,7 @@ fn round(program: &mut Attachment, places: &[Texts]) -> usize {
     }
     let mut read = 0;
     for item in records(&raw, program.info().cookie) {
-        check(program, &item.expect("a true record"), places);
+        check(program, &item.expect("a valid record"), places);
         read += 1;
     }
     assert_eq!(read, places.len());
@@ -112,7 +112,7 @@ fn round(program: &mut Attachment, places: &[Texts]) -> usize {
 }
 
 #[test]
-fn calls_from_many_places_are_mostly_known_and_say_what_they_say() {
+fn most_calls_from_many_places_are_known_and_read_as_written() {
     assert_eq!(init(), Status::Tracing);
     let mut program = own::attach();
     let mut places = vec![[Buffer([0; 64]); 4]; PLACES];
@@ -128,6 +128,6 @@ fn calls_from_many_places_are_mostly_known_and_say_what_they_say() {
 /// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn so_they_are_by_every_way_of_writing() {
-    own::run_again_by_each_way("calls_from_many_places_are_mostly_known_and_say_what_they_say");
+fn every_way_of_writing_knows_most_calls_from_many_places() {
+    own::run_again_by_each_way("most_calls_from_many_places_are_known_and_read_as_written");
 }

@@ -13,12 +13,12 @@ fn record() {
 }
 
 #[test]
-fn a_start_that_failed_is_tried_again_by_init_alone_and_what_was_lost_meanwhile_is_counted() {
+fn only_init_retries_a_failed_start_and_losses_are_counted() {
     let before = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("a lower limit");
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("the limit can be lowered");
     record();
     assert_eq!(init(), Status::Without);
-    setrlimit(Resource::Nofile, before).expect("the limit that it had");
+    setrlimit(Resource::Nofile, before).expect("the former limit can be restored");
     record();
     assert_eq!(init(), Status::Tracing);
     record();

@@ -114,15 +114,13 @@ fn check() {
 }
 
 #[test]
-fn a_record_without_room_is_lost_by_itself_and_leaves_what_there_is_to_shorter_ones() {
+fn a_record_without_room_leaves_free_grains_to_shorter_ones() {
     own::in_forked_child(check);
 }
 
 /// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn so_it_is_by_every_way_of_writing() {
-    own::run_again_by_each_way(
-        "a_record_without_room_is_lost_by_itself_and_leaves_what_there_is_to_shorter_ones",
-    );
+fn every_way_of_writing_leaves_free_grains_to_shorter_records() {
+    own::run_again_by_each_way("a_record_without_room_leaves_free_grains_to_shorter_ones");
 }

@@ -11,9 +11,9 @@ const ROOTS: u64 = 20_000;
 const RATES: [u64; 12] = [0, 10, 1, 1000, 3, 1, 10, 1000, 10, 0, 7, 1];
 
 #[test]
-fn all_roots_are_sampled_at_a_rate_of_one_and_one_in_so_many_at_others() {
+fn a_rate_of_one_samples_all_roots_and_others_one_in_n() {
     assert_eq!(init(), Status::Tracing);
-    let page = ControlPage::open(&own::own_memfd(CONTROL_NAME)).expect("a true control page");
+    let page = ControlPage::open(&own::own_memfd(CONTROL_NAME)).expect("a valid control page");
     // Each slot is off by less than one, and comes from another rate, at which it may have been about to sample.
     let slots = own::attach().slots() as u64;
     for rate in RATES {
@@ -29,6 +29,6 @@ fn all_roots_are_sampled_at_a_rate_of_one_and_one_in_so_many_at_others() {
 /// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn so_they_are_by_every_way_of_counting() {
-    own::run_again_by_each_way("all_roots_are_sampled_at_a_rate_of_one_and_one_in_so_many_at_others");
+fn every_way_of_counting_samples_roots_at_the_rate() {
+    own::run_again_by_each_way("a_rate_of_one_samples_all_roots_and_others_one_in_n");
 }

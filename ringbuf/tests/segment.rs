@@ -41,7 +41,7 @@ fn read_spans(program: &mut Attachment) -> Vec<u64> {
         program.drain(slot, usize::MAX, &mut raw);
     }
     records(&raw, program.info().cookie)
-        .map(|item| item.map(|record: Record<'_>| record.span_id).expect("a true record"))
+        .map(|item| item.map(|record: Record<'_>| record.span_id).expect("a valid record"))
         .collect()
 }
 
@@ -58,7 +58,7 @@ fn the_daemon_cannot_write_the_programs_memory() {
 }
 
 #[test]
-fn a_program_says_its_name_for_when_it_is_gone() {
+fn the_segment_holds_the_programs_name() {
     start();
     let path = std::env::args().next().expect("a program has a name");
     let name = path.rsplit('/').next().expect("a path has an end").as_bytes();
@@ -69,13 +69,13 @@ fn a_program_says_its_name_for_when_it_is_gone() {
 }
 
 #[test]
-fn a_living_program_keeps_the_write_seal_away() {
+fn a_live_program_prevents_the_write_seal() {
     start();
     assert!(!attach().no_writer_left());
 }
 
 #[test]
-fn several_attachments_read_the_same_until_one_publishes() {
+fn several_attachments_read_the_same_records() {
     start();
     annotate(4242);
     let (mut first, mut second) = (attach(), attach());
@@ -87,7 +87,7 @@ fn several_attachments_read_the_same_until_one_publishes() {
 }
 
 #[test]
-fn a_program_says_which_rings_it_has_opened_and_only_those_are_written() {
+fn records_are_in_the_rings_that_a_program_reports_as_opened() {
     start();
     annotate(4343);
     let mut program = attach();
@@ -103,24 +103,24 @@ fn a_program_says_which_rings_it_has_opened_and_only_those_are_written() {
 }
 
 #[test]
-fn a_program_that_does_not_say_which_rings_it_has_opened_may_have_written_all() {
+fn rings_not_reported_as_unopened_count_as_opened() {
     start();
     let header = [u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 2, 7, 9, 1];
     let open = |unopened: u64| {
         let header: Vec<u64> = header.into_iter().chain([0; 5]).chain([unopened]).collect();
         let segment = sealed(segment_bytes(2, 4096) as u64, &header);
-        Attachment::open(segment, &own_memfd(CONTROL_NAME)).expect("its header is fine")
+        Attachment::open(segment, &own_memfd(CONTROL_NAME)).expect("the header is valid")
     };
     assert_eq!(open(0).opened(), 0b11);
     assert_eq!(open(0b01).opened(), 0b10);
     let mut ended = open(u64::MAX);
     assert_eq!(ended.opened(), 0);
     assert!(ended.no_writer_left(), "nobody maps it for writing");
-    assert_eq!(ended.opened(), 0b11, "the program's word does not count any more");
+    assert_eq!(ended.opened(), 0b11, "the word of a program that has ended does not count");
 }
 
 #[test]
-fn what_is_no_sealed_memfd_is_refused() {
+fn a_segment_that_is_not_a_sealed_memfd_is_refused() {
     start();
     let control = || own_memfd(CONTROL_NAME);
     let file = OwnedFd::from(tempfile::tempfile().expect("a temporary file"));
@@ -132,23 +132,23 @@ fn what_is_no_sealed_memfd_is_refused() {
 }
 
 #[test]
-fn what_may_not_be_sealed_any_more_is_refused() {
+fn a_segment_that_cannot_be_sealed_further_is_refused() {
     start();
     let fd =
         sealed(segment_bytes(2, 4096) as u64, &[u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 2, 7, 9, 1]);
-    fcntl_add_seals(&fd, SealFlags::SEAL).expect("it is sealed for ever");
+    fcntl_add_seals(&fd, SealFlags::SEAL).expect("further seals can be forbidden");
     let opened = Attachment::open(fd, &own_memfd(CONTROL_NAME));
     assert!(matches!(opened, Err(AttachError::NotSealed(_))));
 }
 
 #[test]
-fn a_program_that_forbids_to_ask_whether_it_has_ended_has_ended() {
+fn a_program_that_forbids_further_seals_counts_as_ended() {
     start();
     let fd =
         sealed(segment_bytes(2, 4096) as u64, &[u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 2, 7, 9, 1]);
     let again = fd.try_clone().expect("another descriptor");
-    let mut program = Attachment::open(fd, &own_memfd(CONTROL_NAME)).expect("a true segment");
-    fcntl_add_seals(&again, SealFlags::SEAL).expect("it is sealed for ever");
+    let mut program = Attachment::open(fd, &own_memfd(CONTROL_NAME)).expect("a valid segment");
+    fcntl_add_seals(&again, SealFlags::SEAL).expect("further seals can be forbidden");
     assert!(program.no_writer_left());
 }
 
@@ -195,7 +195,7 @@ fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
     // The first slot's header lies at byte 69632, with head in its first word.
     words[69632 / 8] = 1 << 36 | 4097;
     let segment = sealed(bytes as u64, &words);
-    let mut program = Attachment::open(segment, &own_memfd(CONTROL_NAME)).expect("its header is fine");
+    let mut program = Attachment::open(segment, &own_memfd(CONTROL_NAME)).expect("the header is valid");
     let mut out = Vec::new();
     let drained = program.drain(0, usize::MAX, &mut out);
     assert!(drained.insane && out.is_empty());

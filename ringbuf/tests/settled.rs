@@ -47,7 +47,7 @@ fn make_room(program: &mut Attachment) {
 }
 
 #[test]
-fn texts_that_stay_after_all_are_known_again_soon() {
+fn texts_that_stop_changing_are_soon_known_again() {
     assert_eq!(init(), Status::Tracing);
     let mut program = own::attach();
     // As large as the blocks that are read, none of which then crosses a page.
@@ -75,6 +75,6 @@ fn texts_that_stay_after_all_are_known_again_soon() {
 /// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn so_they_are_by_every_way_of_writing() {
-    own::run_again_by_each_way("texts_that_stay_after_all_are_known_again_soon");
+fn every_way_of_writing_knows_texts_that_stop_changing_again() {
+    own::run_again_by_each_way("texts_that_stop_changing_are_soon_known_again");
 }

@@ -40,7 +40,7 @@ fn have_madvise_fail() {
 }
 
 #[test]
-fn what_finds_no_memory_in_the_first_lap_is_counted_and_recording_goes_on_when_there_is_some() {
+fn records_without_memory_are_counted_and_recording_resumes() {
     own::in_forked_child(loses_and_goes_on);
 }
 
@@ -57,7 +57,7 @@ fn loses_and_goes_on() {
         (1..RECORDS).for_each(|_| record());
     })
     .join()
-    .expect("it ends");
+    .expect("the thread does not panic");
     let counters = attachment.counters();
     assert_eq!(counters.attempted, RECORDS as u64);
     assert_eq!(counters.committed + counters.no_segment, RECORDS as u64);

@@ -24,7 +24,7 @@ unsafe extern "C" {
 }
 
 #[test]
-fn the_shared_slot_is_nobody_s_own_after_two_billion_grains() {
+fn the_shared_slot_stays_shared_after_two_billion_grains() {
     assert_eq!(init(), Status::Tracing);
     let program = own::attach();
     // SAFETY: no preconditions.

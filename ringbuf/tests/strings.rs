@@ -151,7 +151,7 @@ fn texts_that_change_are_recorded_as_they_were() {
                 program.publish(slot);
             }
             for item in records(&raw, program.info().cookie) {
-                seen.push(check(&program, &item.expect("a true record")));
+                seen.push(check(&program, &item.expect("a valid record")));
             }
         }
     }
@@ -171,6 +171,6 @@ fn texts_that_change_are_recorded_as_they_were() {
 /// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn so_they_are_by_every_way_of_writing() {
+fn every_way_of_writing_records_changing_texts_as_they_were() {
     own::run_again_by_each_way("texts_that_change_are_recorded_as_they_were");
 }

@@ -44,7 +44,7 @@ impl Place {
 }
 
 #[test]
-fn texts_are_what_they_say_whatever_their_places_said_before() {
+fn a_reused_address_yields_its_current_text() {
     assert_eq!(init(), Status::Tracing);
     let program = own::attach();
     for from_end in [1, 8, 15, 16, 100] {
@@ -71,7 +71,7 @@ fn are_what_they_say(program: &Attachment, places: &mut [Place; 3], said: [usize
         let name = name.say(said[0], behind);
         let names = process::recognise_texts(name, endpoint);
         let names = names.unwrap_or_else(|| process::meet_texts(name, &endpoint));
-        let text = |id: u64| program.text(id as u32).expect("it has this id");
+        let text = |id: u64| program.text(id as u32).expect("a text has this id");
         assert_eq!(text(names & u64::from(u32::MAX)), said[0].as_bytes());
         let expected = Endpoint { ip: said[1].to_owned(), port, name: said[2].to_owned() };
         assert_eq!(Endpoint::decode(&text(names >> 32)), Some(expected));
@@ -81,6 +81,6 @@ fn are_what_they_say(program: &Attachment, places: &mut [Place; 3], said: [usize
 /// On other machines there is only one way of writing, and an emulator does not start a program again.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn so_they_are_by_every_way_of_comparing() {
-    own::run_again_by_each_way("texts_are_what_they_say_whatever_their_places_said_before");
+fn every_way_of_comparing_yields_the_current_text() {
+    own::run_again_by_each_way("a_reused_address_yields_its_current_text");
 }

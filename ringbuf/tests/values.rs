@@ -38,7 +38,7 @@ fn value_of(program: &mut Attachment, value: &[u8]) -> (Vec<u8>, bool) {
 }
 
 #[test]
-fn values_of_all_lengths_are_recorded_and_nothing_behind_them_is_read() {
+fn values_of_any_length_are_recorded_without_reading_past_them() {
     assert_eq!(init(), Status::Tracing);
     let mut program = own::attach();
     let page = GuardedPage::new();

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_the_kernel_took_off_its_list_is_not_trusted_whatever_source_is_used() {
+    fn a_counter_missing_from_the_kernels_list_is_not_trusted() {
         for healthy in
             ["tsc kvm-clock \n", "kvm-clock tsc hpet acpi_pm \n", "tsc-early hpet acpi_pm \n", "tsc\n"]
         {
@@ -132,11 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_cannot_be_asked_or_says_nothing_the_cpu_is_believed() {
+    fn without_an_answer_from_the_kernel_the_cpu_is_trusted() {
         assert!(Listed::unasked().by(c"/nowhere/available_clocksource"));
-        assert!(Listed::unasked().by(c"/"), "a folder cannot be read");
+        assert!(Listed::unasked().by(c"/"), "a folder cannot be read as a list");
         assert!(lists("") && lists("\n"));
-        assert!(lists(&"hpet ".repeat(MOST_BYTES)), "what is too long is no list of clock sources");
+        assert!(lists(&"hpet ".repeat(MOST_BYTES)), "a file that is too long is not taken for a list");
     }
 
     #[test]

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_keeps_this_program_from_the_socket_is_told_from_one_at_which_nobody_answers() {
+    fn each_reason_for_not_reaching_the_socket_has_its_own_message() {
         let told = |error: Errno| nobody_at(error).join("/s");
         assert_eq!(told(Errno::ACCESS), "consumerd's socket /s is closed to this user");
         for filtered in [Errno::PERM, Errno::AFNOSUPPORT] {

@@ -210,7 +210,7 @@ mod tests {
 
     /// Collectors sample by id: they keep ids below a bound.
     #[test]
-    fn ids_spread_as_random_ones_do_however_many_a_request_draws() {
+    fn ids_spread_like_random_ones_however_many_a_request_draws() {
         const IDS: u64 = 10_000;
         for drawn_a_request in 1..=100 {
             for one_in in [2, 10, 100] {
@@ -220,7 +220,10 @@ mod tests {
                 let (expected, share) = (IDS as f64 / one_in as f64, 1.0 / one_in as f64);
                 let sigma = (expected * (1.0 - share)).sqrt();
                 let off = (below - expected).abs();
-                assert!(off < 5.0 * sigma, "{below} of one in {one_in}, {drawn_a_request} a request");
+                assert!(
+                    off < 5.0 * sigma,
+                    "{below} ids below the bound of one in {one_in}, {drawn_a_request} drawn per request"
+                );
             }
         }
     }

@@ -368,14 +368,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_indexes_for_all_cpus_and_where_these_are_the_indexes_up_to_the_last() {
+    fn indexes_by_cpu_reach_the_last_cpu_and_others_count_cpus() {
         let of = |is_by_cpu| indexes_on(is_by_cpu, |cpu| (20..24).contains(&cpu));
         assert_eq!((of(false), of(true)), (4, 24));
         assert_eq!((indexes_on(false, |_| false), indexes_on(true, |_| false)), (1, 1));
     }
 
     #[test]
-    fn more_cpus_than_rings_are_not_written_by_sequences_that_go_by_cpu() {
+    fn more_cpus_than_rings_rule_out_sequences_indexed_by_cpu() {
         let has = |is_by_cpu, cpus| {
             let (slots, _) = layout::shape_for(cpus, None);
             has_rings_enough(is_by_cpu, cpus, slots)
@@ -389,15 +389,15 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_may_run_on_one_cpu_alone_sees_those_of_the_first_thread_too() {
+    fn a_thread_pinned_to_one_cpu_counts_the_first_threads_cpus() {
         let before = indexes(false);
         let mut one = CpuSet::new();
-        let own = sched_getaffinity(None).expect("the system says it");
+        let own = sched_getaffinity(None).expect("the allowed CPUs can be read");
         one.set((0..CpuSet::MAX_CPU).find(|cpu| own.is_set(*cpu)).expect("a CPU"));
         let on_one = std::thread::spawn(move || {
-            rustix::thread::sched_setaffinity(None, &one).expect("a part of what was allowed");
+            rustix::thread::sched_setaffinity(None, &one).expect("one of the allowed CPUs can be chosen");
             indexes(false)
         });
-        assert_eq!(on_one.join().expect("it ends"), before);
+        assert_eq!(on_one.join().expect("the thread does not panic"), before);
     }
 }

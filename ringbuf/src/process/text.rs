@@ -408,10 +408,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_counts_to_the_bound_again_and_again() {
+    fn turns_pass_below_the_bound_and_end_once_in_bound_times() {
         let turns = Turns::new();
         let passed: Vec<bool> = (0..7).map(|_| turns.pass(3)).collect();
-        assert_eq!(passed, [true, true, false, false, false, false, false], "until somebody ends it");
+        assert_eq!(
+            passed,
+            [true, true, false, false, false, false, false],
+            "no more pass until the count is ended"
+        );
         let ended: Vec<bool> = (0..7).map(|_| turns.end(3)).collect();
         assert_eq!(ended, [true, false, false, true, false, false, true]);
     }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_counted_for_each_sleep_by_itself() {
+    fn refusals_are_counted_separately_for_each_sleep() {
         let waking = Waking::new();
         let [first, second] = [7 << 32 | 1, 8 << 32 | 1];
         assert_eq!([1, 2, 3].map(|_| waking.count_refused(first)), [1, 2, 3]);

@@ -26,7 +26,7 @@ fn try_or_push(memory: &Memory, span: u64) -> bool {
 }
 
 #[test]
-fn two_writers_that_try_first_and_a_reader_lose_nothing_uncounted() {
+fn two_writers_that_try_first_and_a_reader_lose_no_record() {
     explore(|| {
         let memory = Memory::new(2);
         let writers = [1u64, 2].map(|span| {
@@ -44,7 +44,7 @@ fn two_writers_that_try_first_and_a_reader_lose_nothing_uncounted() {
 }
 
 #[test]
-fn two_writers_and_a_reader_lose_nothing_uncounted() {
+fn two_writers_and_a_reader_lose_no_record() {
     explore(|| {
         let memory = Memory::new(2);
         let writers: Vec<_> = [1u64, 2]
@@ -110,7 +110,7 @@ fn a_record_of_two_grains_is_read_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_copy_of_an_overwriting_ring_holds_no_half_of_a_record() {
+fn a_copy_of_an_overwriting_ring_holds_no_partial_record() {
     explore(|| {
         let memory = Memory::with_mode(1, RingMode::Overwrite);
         memory.ring().push(&draft(1, None), || 0).unwrap();
@@ -152,7 +152,7 @@ fn two_writers_overwrite_each_record_once_or_stall() {
 }
 
 #[test]
-fn two_writers_of_a_name_agree_and_a_reader_sees_it_whole() {
+fn two_threads_interning_a_name_get_one_id_and_read_it_whole() {
     explore(|| {
         let words = |count: usize| Arc::new(LoomWords((0..count).map(|_| AtomicU64::new(0)).collect()));
         let (index, text) = (words(2), words(8));

@@ -44,7 +44,7 @@ fn a_record_longer_than_the_ring_is_counted_as_too_large() {
 }
 
 #[test]
-fn the_reader_waits_at_a_hole_while_a_writer_may_live_and_counts_it_torn_after() {
+fn a_hole_blocks_the_reader_and_is_torn_once_no_writer_lives() {
     let memory = Memory::new(16);
     let mut at = Position::default();
     memory.ring().push(&draft(1, None), || 0).unwrap();
@@ -61,7 +61,7 @@ fn the_reader_waits_at_a_hole_while_a_writer_may_live_and_counts_it_torn_after()
 }
 
 #[test]
-fn what_is_reserved_ends_behind_holes_and_beyond_no_ring() {
+fn reserved_counts_holes_and_rejects_a_head_beyond_the_ring() {
     let memory = Memory::new(8);
     let mut at = Position::default();
     assert_eq!(memory.reader().reserved(at), Some(0));
@@ -132,7 +132,7 @@ fn every_record_of_many_threads_is_read_once_or_counted() {
 }
 
 #[test]
-fn an_overwriting_ring_keeps_the_last_records_and_counts_the_others() {
+fn an_overwriting_ring_keeps_the_newest_and_counts_the_rest() {
     let records = times(5000);
     for grains in [1usize, 2, 16, 1024] {
         let memory = Memory::with_mode(grains, RingMode::Overwrite);
@@ -194,7 +194,7 @@ fn check_copy(copy: &RingCopy, threads: usize) -> (u64, Vec<u64>) {
 
 #[test]
 #[cfg_attr(miri, ignore = "too many steps for an interpreter: loom and the thread sanitizer see it")]
-fn overwritten_and_readable_are_all_also_while_threads_write_and_copies_are_taken() {
+fn overwritten_and_readable_add_up_under_concurrent_copies() {
     for (threads, per_thread, grains) in
         [(1u64, 60_000u64, 64usize), (4, 20_000, 256), (3, 30_000, 4096), (8, 5000, 16)]
     {
@@ -242,7 +242,7 @@ fn overwritten_and_readable_are_all_also_while_threads_write_and_copies_are_take
 
 #[test]
 #[cfg_attr(miri, ignore = "too many steps for an interpreter: a copy has pieces of 256 grains")]
-fn a_copy_of_which_writers_leave_little_is_made_again() {
+fn a_copy_mostly_overwritten_meanwhile_is_made_again() {
     const GRAINS: u64 = 2048;
     let memory = Memory::with_mode(GRAINS as usize, RingMode::Overwrite);
     let ring = memory.ring();
@@ -264,7 +264,7 @@ fn a_copy_of_which_writers_leave_little_is_made_again() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too many steps for an interpreter: a copy has pieces of 256 grains")]
-fn places_that_go_back_spoil_no_copy_but_their_own() {
+fn a_copy_stays_within_bounds_if_the_oldest_place_moves_back() {
     let memory = Memory::with_mode(2048, RingMode::Overwrite);
     let ring = memory.ring();
     (0..2048).for_each(|span| assert!(ring.push(&draft(span, None), || 0).is_ok()));
@@ -320,7 +320,7 @@ proptest! {
 }
 
 #[test]
-fn a_sleeping_consumer_is_worth_waking_from_three_eighths_on() {
+fn a_ring_is_filling_from_three_eighths_on_unless_it_overwrites() {
     let push_all = |memory: &Memory| {
         let pushed =
             (0..16).map(|n| memory.ring().push(&draft(n, None), || n).map(|_| memory.ring().is_filling()));

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_does_not_take_the_register_that_says_where_the_index_is() {
+    fn reading_the_cpu_does_not_clobber_the_index_register() {
         let thread_pointer: usize;
         // SAFETY: the first word of a thread's block is its own address.
         unsafe {

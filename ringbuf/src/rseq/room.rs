@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_s_wiped_state_stops_what_its_parent_had_begun() {
+    fn sequences_do_nothing_with_a_forked_childs_wiped_state() {
         let (hot, before) = (Hot::new(), word_of_libc());
         let mut image = Image::new();
         // SAFETY: nothing is set up, so nothing is reached.

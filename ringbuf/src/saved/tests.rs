@@ -80,7 +80,7 @@ fn file() -> Vec<u8> {
 }
 
 #[test]
-fn programs_that_claim_any_number_of_sections_are_read() {
+fn absurd_section_counts_do_not_prevent_reading() {
     let mut file = file();
     for _ in 0..2 {
         section::append(&mut file, section::kind::END, &u64::MAX.to_le_bytes());
@@ -119,7 +119,7 @@ fn rings_of_another_version_are_counted_and_not_read() {
 }
 
 #[test]
-fn what_was_written_reads_back() {
+fn saved_programs_read_back_as_written() {
     let reading = read(&file());
     assert_eq!(reading, Reading { programs: vec![saved(), saved()], ..Reading::default() });
     let (spans, count) = spans(&reading.programs[1]);
@@ -129,7 +129,7 @@ fn what_was_written_reads_back() {
 }
 
 #[test]
-fn times_are_interpolated_and_values_stand_near_their_events() {
+fn event_times_are_interpolated_and_value_times_are_near() {
     let mut times = Vec::new();
     saved().records(|record| times.push(record.time));
     // Half a nanosecond per tick, from 1 ms on.
@@ -137,7 +137,7 @@ fn times_are_interpolated_and_values_stand_near_their_events() {
 }
 
 #[test]
-fn only_the_last_is_kept_when_that_is_asked_for() {
+fn keep_since_drops_older_records() {
     let mut last = saved();
     last.keep_since(1_000_000 + 500 * 2000);
     let (spans, count) = spans(&last);
@@ -164,7 +164,7 @@ fn a_lost_section_is_counted_and_the_others_are_read() {
 }
 
 #[test]
-fn a_cut_is_told_from_damage() {
+fn a_truncated_file_is_distinguished_from_a_damaged_one() {
     let file = file();
     let half = file.len() / 2;
     let programs = |reading: &Reading| reading.programs.len();
@@ -208,7 +208,7 @@ fn memory(head: u64, oldest: u64, mode: u64, run: &Run) -> Vec<u8> {
 }
 
 #[test]
-fn a_copy_of_the_memory_is_read_also_when_it_is_cut_or_its_heads_are_spoilt() {
+fn a_memory_copy_is_read_even_if_cut_or_with_damaged_heads() {
     let run = run(1000, 10..30, 5);
     let (from, to) = (5 << 36 | 1000, 25 << 36 | run.end());
     let whole = read(&memory(to, from, 1, &run));
@@ -230,7 +230,7 @@ fn a_copy_of_the_memory_is_read_also_when_it_is_cut_or_its_heads_are_spoilt() {
 }
 
 #[test]
-fn a_copy_of_the_memory_has_the_name_that_the_program_says() {
+fn a_memory_copy_has_the_name_that_the_program_recorded() {
     let run = run(1000, 10..12, 5);
     let label = |name: &[u8], end: usize| {
         let mut memory = memory(7 << 36 | run.end(), 5 << 36 | 1000, 1, &run);
@@ -247,7 +247,7 @@ fn a_copy_of_the_memory_has_the_name_that_the_program_says() {
 }
 
 #[test]
-fn a_copy_of_the_memory_has_times_wherever_it_is_read_unless_they_are_of_another_counter() {
+fn a_memory_copy_has_times_only_if_its_clock_is_known() {
     let run = run(1000, 10..12, 5);
     let of_clock = |kind: u64| {
         let mut memory = memory(7 << 36 | run.end(), 5 << 36 | 1000, 1, &run);
@@ -265,7 +265,7 @@ fn a_copy_of_the_memory_has_times_wherever_it_is_read_unless_they_are_of_another
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_damage_makes_a_panic_or_a_record_that_nobody_wrote(
+    fn damage_causes_no_panic_and_no_invented_records(
             flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
             cut in any::<prop::sample::Index>(), from in any::<prop::sample::Index>()) {
         let mut file = file();
@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spoilt_copy_of_memory_makes_no_panic(
+    fn a_damaged_memory_copy_causes_no_panic(
             words in proptest::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 0..40), stamp in 1usize..12,
             cut in any::<prop::sample::Index>()) {
         let run = run(1 << 35, 10..30, 5);

@@ -52,7 +52,7 @@ fn place(text: &[u8]) -> Box<Place> {
 
 proptest! {
     #[test]
-    fn a_call_is_found_as_long_as_all_its_texts_say_the_same(
+    fn a_call_is_found_only_while_all_its_texts_are_unchanged(
         texts in proptest::array::uniform4("[ab]{0,40}"),
         changed in 0usize..TEXTS,
         other in "[ab]{0,40}",
@@ -82,7 +82,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn a_span_is_found_as_long_as_its_texts_say_the_same_whatever_lies_behind_them(
+    fn a_span_is_found_by_its_texts_not_by_what_follows_them(
         texts in proptest::array::uniform3("[ab]{0,40}"),
         changed in 0usize..TEXTS - 1,
         other in "[ab]{0,40}",
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn a_text_without_an_id_may_say_anything_and_the_others_may_not() {
+fn only_texts_with_an_id_must_be_unchanged_to_find_a_call() {
     let (table, ids) = table([b"name", b"ip", b"service", b"key"]);
     let mut places = [&b"name"[..], b"ip", b"service", b"key"].map(place);
     let starts = places.each_ref().map(|place| place.as_ptr());
@@ -143,7 +143,7 @@ fn a_text_without_an_id_may_say_anything_and_the_others_may_not() {
 }
 
 #[test]
-fn a_call_that_is_all_new_is_known_by_its_places_until_a_text_is_long() {
+fn a_call_of_new_texts_is_known_by_address_until_one_is_long() {
     let (table, _) = table([b"text"; TEXTS]);
     let text = place(b"text");
     let at = |distance: usize| text.as_ptr().wrapping_add(distance);
@@ -171,7 +171,7 @@ fn a_call_that_is_all_new_is_known_by_its_places_until_a_text_is_long() {
 }
 
 #[test]
-fn what_lies_at_the_end_of_a_page_is_not_kept() {
+fn a_call_with_a_text_at_the_end_of_a_page_is_not_kept() {
     let (table, ids) = table([b"a"; TEXTS]);
     let text = place(b"");
     let at_end = text.as_ptr().map_addr(|address| address.next_multiple_of(PAGE) + PAGE - 2);
@@ -187,7 +187,7 @@ fn what_lies_at_the_end_of_a_page_is_not_kept() {
 }
 
 #[test]
-fn a_call_stays_in_its_place_for_most_of_those_that_want_it() {
+fn a_call_keeps_its_place_against_most_rivals() {
     let (table, ids) = table([b"text"; TEXTS]);
     let text = place(b"text");
     let shapes = shapes();
@@ -245,11 +245,11 @@ fn two_calls_that_want_the_same_place_are_both_found() {
     assert_eq!((find(rival), find_elsewhere(rival)), (Met::Never, Met::New(Size::Cells)));
     shapes.set_longer(&rival, Size::Cells);
     assert_eq!(find_elsewhere(rival), Met::New(Size::Brief));
-    assert_eq!(find(calls[0]), Met::Whole(77, ids[3]), "the other's texts are as they were");
+    assert_eq!(find(calls[0]), Met::Whole(77, ids[3]), "the other call is still found");
 }
 
 #[test]
-fn as_many_calls_as_there_are_first_places_are_nearly_all_found() {
+fn with_one_call_per_first_place_nearly_all_are_found() {
     let (table, ids) = table([b"text"; TEXTS]);
     let texts = vec![TEXT; FIRST];
     let calls = calls(&texts);

@@ -23,7 +23,7 @@ pub(crate) fn own_memfd(name: &str) -> OwnedFd {
 
 /// A consumer's attachment to this process's segment.
 pub(crate) fn attach() -> Attachment {
-    Attachment::open(own_memfd(SEGMENT_NAME), &own_memfd(CONTROL_NAME)).expect("a true segment")
+    Attachment::open(own_memfd(SEGMENT_NAME), &own_memfd(CONTROL_NAME)).expect("a valid segment")
 }
 
 /// Runs a test's body in a forked child of this process, which has recorded.
@@ -86,7 +86,7 @@ pub(crate) fn run_again_by_each_way(test: &str) {
     for (variable, value) in ways {
         let program = std::env::current_exe().expect("this program has a path");
         let run = Command::new(program).args(["--exact", test]).env(variable, value).output();
-        let run = run.expect("it starts again");
+        let run = run.expect("this program starts again");
         let said = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
         assert!(run.status.success() && said.contains("1 passed"), "{variable}={value}: {said}");
     }

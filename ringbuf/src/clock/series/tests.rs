@@ -147,7 +147,7 @@ fn run(machine: &Simulated, event: &Event, batch: &mut Batch) {
 proptest! {
     /// Whatever the clocks do, except for being set: no ring runs backwards, and no time lies in the future.
     #[test]
-    fn a_ring_never_runs_backwards(
+    fn times_of_a_ring_never_run_backwards(
         seed in any::<u64>(),
         rounds in prop::collection::vec(prop::collection::vec(event(), 0..6), 1..60),
     ) {
@@ -175,7 +175,7 @@ proptest! {
 
     /// A record's time lies within its brackets, give or take what the change of speed between two rounds can explain.
     #[test]
-    fn a_record_converts_to_between_its_brackets(
+    fn a_records_time_lies_between_the_clock_readings_around_it(
         seed in any::<u64>(),
         rounds in prop::collection::vec(
             (any::<u8>(), 0_u64..4_000_000, prop::option::weighted(0.1, -500_i64..=500)), 1..200),
@@ -232,7 +232,7 @@ proptest! {
 
     /// Whatever a program claims, its times lie between the boot and now.
     #[test]
-    fn a_lying_program_stays_within_this_boot(
+    fn times_of_a_lying_program_lie_between_boot_and_now(
         seed in any::<u64>(),
         program in (any::<u64>(), any::<i64>(), any::<i64>())
             .prop_map(|(raw, monotonic_ns, realtime_ns)| Anchor { raw, monotonic_ns, realtime_ns }),
@@ -253,7 +253,7 @@ proptest! {
 }
 
 #[test]
-fn records_from_before_the_consumer_follow_the_programs_own_anchor() {
+fn records_older_than_the_consumer_use_the_programs_anchor() {
     let machine = Simulated::new(1);
     let program = machine.anchor();
     let mut batch = Batch::new();
@@ -270,7 +270,7 @@ fn records_from_before_the_consumer_follow_the_programs_own_anchor() {
 }
 
 #[test]
-fn a_clock_that_was_set_after_the_program_began_bends_no_line() {
+fn setting_the_clock_after_a_program_began_distorts_no_times() {
     let machine = Simulated::new(1);
     let program = machine.anchor();
     machine.pass(1_000_000_000);
@@ -286,7 +286,7 @@ fn a_clock_that_was_set_after_the_program_began_bends_no_line() {
 proptest! {
     /// Of records that lie between two looks with a suspension between them, nothing more is known than that they do.
     #[test]
-    fn a_counter_that_begins_again_is_followed(
+    fn a_counter_that_restarts_after_a_suspension_is_followed(
         seed in any::<u64>(),
         suspensions in prop::collection::vec(
             (2_000_000_000_u64..1_000_000_000_000, 1_u8.., 1_u8.., 1_u8.., 1_u8..), 1..5),
@@ -368,7 +368,7 @@ fn eras_are_bounded() {
 
 /// The real clocks of whatever machine runs this; how close is measured by the test of the whole road.
 #[test]
-fn this_machines_readings_convert_to_between_their_brackets() {
+fn readings_of_the_real_clocks_convert_to_when_they_were_taken() {
     for kind in [ClockKind::detect(), ClockKind::Monotonic] {
         let mut series = ClockSeries::new();
         let program = Anchor::now(kind);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_survives_the_wire_in_the_order_that_c_programs_use() {
+    fn a_context_round_trips_in_the_byte_order_of_c_programs() {
         let context = Context { ids: Ids::new(1, 2, 0x0304) };
         let bytes = context.to_bytes();
         assert_eq!(bytes[7], 1);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_packs_is_refused() {
+    fn invalid_context_bytes_are_rejected() {
         assert_eq!(Context::from_bytes(&[0xff; 24]), Err(BadContext));
         let mut without_span = [0; 24];
         without_span[7] = 1;

@@ -143,7 +143,7 @@ mod tests {
     use crate::{Context, Endpoint, Span};
 
     #[test]
-    fn tag_takes_a_value_that_the_program_itself_calls_name() {
+    fn tag_accepts_a_constant_called_name_as_its_value() {
         let unsampled = Span::join("read", &Endpoint::new("osd.0"), Context::default());
         const NAME: &str = "alpha";
         crate::tag!(unsampled, "object", NAME);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     #[rustfmt::skip]
-    fn a_comma_may_stand_behind_the_last_argument_of_event_and_tag() {
+    fn event_and_tag_accept_a_trailing_comma() {
         let unsampled = Span::join("read", &Endpoint::new("osd.0"), Context::default());
         crate::event!(unsampled, "alpha",);
         crate::tag!(unsampled, "object", 7,);

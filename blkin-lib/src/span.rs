@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_text_and_no_number_has_a_value_too() {
+    fn booleans_and_cows_convert_to_text_values() {
         assert_eq!([Value::from(true), false.into()], [Value::Str("true"), Value::Str("false")]);
         assert_eq!(Value::from(&Cow::Borrowed("rbd")), Value::Str("rbd"));
     }

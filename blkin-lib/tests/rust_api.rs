@@ -47,7 +47,7 @@ fn one_request() {
     request.tag("Object", "rbd_data.1");
     request.tag("bytes", 4096);
     let wire = request.context().to_bytes();
-    let context = Context::from_bytes(&wire).expect("what was packed unpacks");
+    let context = Context::from_bytes(&wire).expect("packed bytes can be unpacked");
     let access = Span::child_of("access", &DISK, context).at_level(Level::Error);
     access.tag("long", &"é".repeat(4000));
     access.end();
@@ -86,7 +86,7 @@ fn scopes() {
 fn two_requests() {
     let mut own = CpuSet::new();
     own.set(sched_getcpu());
-    sched_setaffinity(None, &own).expect("a thread may stay where it is");
+    sched_setaffinity(None, &own).expect("the thread may stay on its CPU");
     one_request();
     println!("one is done");
     std::io::stdin().read_line(&mut String::new()).expect("a line or the end");
@@ -156,7 +156,7 @@ impl Receiver {
     /// Attaches to the program of the first waiting offer; it may have ended already.
     fn attach(&self) -> Attachment {
         let (segment, control) = self.receive();
-        Attachment::open(segment, &control).expect("a true segment")
+        Attachment::open(segment, &control).expect("a valid segment")
     }
 
     /// As [`Receiver::attach`], and also takes the lock by which a consumer excludes others.
@@ -166,7 +166,7 @@ impl Receiver {
         let lock: OwnedFd =
             OpenOptions::new().read(true).write(true).open(page).expect("the page opens").into();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody else has the lock");
-        (Attachment::open(segment, &control).expect("a true segment"), lock)
+        (Attachment::open(segment, &control).expect("a valid segment"), lock)
     }
 
     /// Whether no offer waits now.
@@ -304,7 +304,7 @@ fn service(program: &Attachment, record: &Record<'_>) -> blkin_record::Endpoint 
 }
 
 #[test]
-fn every_annotation_of_a_program_that_has_ended_reads_as_written() {
+fn annotations_of_an_ended_program_read_back_as_written() {
     PRODUCERS.iter().for_each(|producer| one_request_reads_as_written(producer));
 }
 
@@ -316,7 +316,7 @@ fn one_request_reads_as_written(producer: &str) {
     let mut program = receiver.attach();
     let raw = drain(&mut program);
     let cookie = program.info().cookie;
-    let read: Vec<Record<'_>> = records(&raw, cookie).map(|item| item.expect("a true record")).collect();
+    let read: Vec<Record<'_>> = records(&raw, cookie).map(|item| item.expect("a valid record")).collect();
     let said: Vec<(String, String, Kind)> = read
         .iter()
         .map(|record| (text(&program, &record.name), text(&program, &record.key), record.kind))
@@ -335,7 +335,8 @@ fn one_request_reads_as_written(producer: &str) {
         assert_eq!(said.iter().filter(|one| **one == wanted).count(), 1, "{wanted:?} in {said:?}");
     }
     assert_eq!(said.len(), 7);
-    let find = |key: &str| read.iter().zip(&said).find(|(_, said)| said.1 == key).expect("it is there").0;
+    let find =
+        |key: &str| read.iter().zip(&said).find(|(_, said)| said.1 == key).expect("a record with this key").0;
     let (root, access) = (find("sr"), find("long"));
     assert_eq!((root.trace_id, root.parent_span_id), (root.span_id, 0));
     assert_eq!((access.trace_id, access.parent_span_id), (root.trace_id, root.span_id));
@@ -359,7 +360,7 @@ fn an_open_span_is_closed_once_however_its_scope_is_left() {
     assert!(status.success() && stdout.contains("it waits"), "{stdout}{stderr}");
     let mut program = receiver.attach();
     let raw = drain(&mut program);
-    let read = records(&raw, program.info().cookie).map(|item| item.expect("a true record"));
+    let read = records(&raw, program.info().cookie).map(|item| item.expect("a valid record"));
     let mut said: Vec<(u64, String, String)> =
         read.map(|record| (record.time, text(&program, &record.name), text(&program, &record.key))).collect();
     said.sort_by_key(|(time, ..)| *time);
@@ -382,7 +383,7 @@ fn an_open_span_is_closed_once_however_its_scope_is_left() {
 }
 
 #[test]
-fn what_many_threads_annotate_is_all_there() {
+fn annotations_of_many_threads_are_all_recorded() {
     PRODUCERS.iter().for_each(|producer| threads_annotations_are_all_there(producer));
 }
 
@@ -393,8 +394,8 @@ fn threads_annotations_are_all_there(producer: &str) {
     let raw = drain(&mut program);
     let mut values: Vec<i64> = records(&raw, program.info().cookie)
         .map(|item| {
-            let record = item.expect("a true record");
-            assert_eq!(record.level, Level::Info as u8, "a child has another level than its parent");
+            let record = item.expect("a valid record");
+            assert_eq!(record.level, Level::Info as u8, "the child does not have its parent's level");
             match record.value {
                 Value::Integer(value) => value,
                 other => panic!("{other:?} was never written"),
@@ -432,7 +433,7 @@ fn only_sampled_requests_leave_records(producer: &str) {
 }
 
 #[test]
-fn a_rate_that_is_no_number_traces_all_and_says_so_once() {
+fn an_invalid_rate_traces_everything_and_warns_once() {
     for rate in ["0", "-3", "often"] {
         let receiver = Receiver::new();
         let (status, stdout, stderr) = run("unsampled", &receiver.path(), rate, "");
@@ -443,7 +444,7 @@ fn a_rate_that_is_no_number_traces_all_and_says_so_once() {
 }
 
 #[test]
-fn a_program_that_nobody_ever_held_says_once_what_was_lost() {
+fn a_program_without_a_consumer_reports_its_losses_once() {
     let nowhere = tempfile::tempdir().expect("a temporary directory");
     let (status, _, stderr) = run("one request", &nowhere.path().join("socket"), "1", "");
     assert!(status.success());
@@ -453,7 +454,7 @@ fn a_program_that_nobody_ever_held_says_once_what_was_lost() {
 }
 
 #[test]
-fn what_found_no_room_in_the_rings_is_told_with_the_rest() {
+fn records_lost_to_full_rings_count_in_the_report_at_exit() {
     let nowhere = tempfile::tempdir().expect("a temporary directory");
     for producer in PRODUCERS {
         let mut program = command("many threads", &nowhere.path().join("socket"));
@@ -461,14 +462,14 @@ fn what_found_no_room_in_the_rings_is_told_with_the_rest() {
             .env("BLKIN_RING_BYTES", "4096")
             .env("BLKIN_PRODUCER", producer)
             .output()
-            .expect("it runs");
+            .expect("the program runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(stderr.contains("blkin: 8000 annotations of this program were not collected"), "{stderr}");
     }
 }
 
 #[test]
-fn a_program_whose_consumer_left_says_once_what_was_not_taken() {
+fn a_program_whose_consumer_left_reports_what_was_not_taken() {
     let (receiver, halfway, program, lock) = halfway_taken();
     program.mark_attached(false);
     drop((receiver, lock));
@@ -478,7 +479,7 @@ fn a_program_whose_consumer_left_says_once_what_was_not_taken() {
 }
 
 #[test]
-fn a_program_whose_consumer_left_before_it_recorded_says_so_although_that_one_has_not_ended() {
+fn a_program_detached_by_a_live_consumer_reports_all_records() {
     let receiver = Receiver::new();
     let halfway = Halfway::start(&receiver.path());
     let (program, _lock) = receiver.claim();
@@ -491,7 +492,7 @@ fn a_program_whose_consumer_left_before_it_recorded_says_so_although_that_one_ha
 }
 
 #[test]
-fn a_program_whose_consumer_was_killed_also_says_what_that_one_had_not_settled() {
+fn records_that_a_killed_consumer_left_unsettled_are_reported() {
     let (receiver, halfway, _program, lock) = halfway_taken();
     // Closing it is not enough: a child that another test has forked may still have it open.
     flock(&lock, FlockOperation::Unlock).expect("the lock was held");
@@ -502,7 +503,7 @@ fn a_program_whose_consumer_was_killed_also_says_what_that_one_had_not_settled()
 }
 
 #[test]
-fn a_program_whose_consumer_was_killed_offers_itself_once_its_rings_are_full() {
+fn a_full_program_whose_consumer_was_killed_offers_itself_again() {
     for producer in PRODUCERS {
         let receiver = Receiver::new();
         let mut program = command("without end", &receiver.path())
@@ -522,12 +523,12 @@ fn a_program_whose_consumer_was_killed_offers_itself_once_its_rings_are_full() {
         let (mut again, _lock) = receiver.claim();
         assert!(take(&mut again) > 0);
         drop(program.stdin.take());
-        assert!(program.wait().expect("it ends").success());
+        assert!(program.wait().expect("the program ends").success());
     }
 }
 
 #[test]
-fn a_program_whose_consumer_left_offers_itself_to_the_next_at_its_end() {
+fn a_program_whose_consumer_left_offers_itself_again_at_exit() {
     let (receiver, halfway, program, lock) = halfway_taken();
     program.mark_attached(false);
     drop(lock);
@@ -538,7 +539,7 @@ fn a_program_whose_consumer_left_offers_itself_to_the_next_at_its_end() {
 }
 
 #[test]
-fn a_program_that_somebody_reads_ends_without_a_word() {
+fn a_program_held_by_a_consumer_exits_silently() {
     for is_attached in [true, false] {
         let receiver = Receiver::new();
         let halfway = Halfway::start(&receiver.path());
@@ -555,7 +556,7 @@ fn a_program_that_somebody_reads_ends_without_a_word() {
 }
 
 #[test]
-fn a_program_that_a_consumer_cannot_read_names_what_it_recorded() {
+fn a_program_of_an_unreadable_version_reports_all_its_records() {
     let (receiver, halfway, _) = refused(Unread::Version);
     let told = halfway.end();
     assert_eq!(told.len(), 1, "{told:?}");
@@ -568,7 +569,7 @@ fn a_program_that_a_consumer_cannot_read_names_what_it_recorded() {
 }
 
 #[test]
-fn a_program_that_there_was_no_room_for_names_what_it_recorded_and_offers_itself_at_its_end() {
+fn a_program_refused_for_lack_of_room_reports_and_offers_again() {
     let (receiver, halfway, _) = refused(Unread::NoRoom);
     let told = halfway.end();
     assert_eq!(told.len(), 1, "{told:?}");
@@ -578,10 +579,10 @@ fn a_program_that_there_was_no_room_for_names_what_it_recorded_and_offers_itself
 }
 
 #[test]
-fn a_program_that_reaches_no_socket_at_its_end_says_that_its_first_offer_may_still_be_taken() {
+fn exit_report_says_that_an_untaken_offer_may_still_be_taken() {
     let receiver = Receiver::new();
     let halfway = Halfway::start(&receiver.path());
-    std::fs::remove_file(receiver.path()).expect("it was there");
+    std::fs::remove_file(receiver.path()).expect("the socket was there");
     let told = halfway.end();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains(" 14 annotations of this program were not collected, unless"), "{told:?}");
@@ -591,16 +592,16 @@ fn a_program_that_reaches_no_socket_at_its_end_says_that_its_first_offer_may_sti
 }
 
 #[test]
-fn a_program_that_was_refused_and_is_read_after_all_ends_without_a_word() {
+fn a_refused_program_that_is_attached_later_exits_silently() {
     let (_receiver, halfway, (segment, control)) = refused(Unread::NoRoom);
-    let program = Attachment::open(segment, &control).expect("a true segment");
+    let program = Attachment::open(segment, &control).expect("a valid segment");
     program.mark_attached(true);
     program.mark_attached(false);
     assert_eq!(halfway.end(), [""; 0]);
 }
 
 #[test]
-fn a_program_that_is_refused_says_once_that_it_runs_untraced() {
+fn a_refused_program_warns_once_that_it_runs_untraced() {
     let receiver = Receiver::new();
     let mut program = command("without end", &receiver.path())
         .env("BLKIN_RING_BYTES", "4096")
@@ -615,7 +616,7 @@ fn a_program_that_is_refused_says_once_that_it_runs_untraced() {
     assert!(lines.any(|line| line.contains("this program runs untraced")));
     drop(program.stdin.take());
     let rest: Vec<String> = lines.filter(|line| line.starts_with("blkin:")).collect();
-    assert!(program.wait().expect("it ends").success());
+    assert!(program.wait().expect("the program ends").success());
     assert_eq!(rest.len(), 1, "{rest:?}");
     assert!(rest[0].contains("were not collected"), "{rest:?}");
 }

@@ -44,10 +44,10 @@ everything() { (cd "$1" && find . \( -type f -o -type l \) | LC_ALL=C sort); }
 
 check "wrong usage exits with 2" exits 2 scripts/install --prefux /usr
 check "a relative prefix exits with 2" exits 2 scripts/install --prefix usr
-check "a prefix that units could not name exits with 2" exits 2 scripts/install --prefix "/opt/a b" --destdir "$dest"
+check "a prefix with a blank exits with 2" exits 2 scripts/install --prefix "/opt/a b" --destdir "$dest"
 check "--help exits with 0" exits 0 scripts/install --help
-check "nothing installed: --uninstall exits with 1" exits 1 scripts/install --prefix /usr --destdir "$dest" --uninstall
-[ ! -e "$dest" ] || { echo "FAILED  and leaves nothing behind"; failed=$((failed + 1)); }
+check "--uninstall with nothing installed exits with 1" exits 1 scripts/install --prefix /usr --destdir "$dest" --uninstall
+[ ! -e "$dest" ] || { echo "FAILED  --uninstall with nothing installed leaves nothing behind"; failed=$((failed + 1)); }
 
 # A copy of the tree that cannot be built, and a user who may not write to the target.
 not_root() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; else "$@"; fi; }
@@ -63,9 +63,11 @@ chmod 0555 "$work/closed"
 chmod 0777 "$work/mine"
 cp -r scripts "$work/tree/"
 ln -s /bin/false "$work/stubs/cargo"
-check "who may not write there is told before anything is built" says_who_may_write
-check "of a library alone too" says_who_may_write --library-only
-check "of the configuration too" says_who_may_write --prefix "$work/mine" --sysconfdir "$work/closed/etc"
+check "a user who may not write to the prefix is told before anything is built" says_who_may_write
+check "a user who may not write to the prefix is told before the library alone is built" \
+    says_who_may_write --library-only
+check "a user who may not write the configuration is told before anything is built" \
+    says_who_may_write --prefix "$work/mine" --sysconfdir "$work/closed/etc"
 
 # Cargo's own message about a manifest that is newer than cargo is hard to understand.
 says_what_is_too_old() {
@@ -75,9 +77,9 @@ says_what_is_too_old() {
     echo "$said"
     [[ $said == *"found Rust 1.65.0, but 1."*" is needed"* ]]
 }
-check "a Rust that is too old is named" says_what_is_too_old scripts/install --prefix /usr --destdir "$work/old"
-check "by the demo" says_what_is_too_old scripts/demo --once
-check "by the tests" says_what_is_too_old scripts/test fmt
+check "scripts/install names a Rust that is too old" says_what_is_too_old scripts/install --prefix /usr --destdir "$work/old"
+check "scripts/demo names a Rust that is too old" says_what_is_too_old scripts/demo --once
+check "scripts/test names a Rust that is too old" says_what_is_too_old scripts/test fmt
 
 installs_the_library() {
     local said
@@ -85,7 +87,7 @@ installs_the_library() {
     echo "$said"
     [[ $said != *configuration* ]]
 }
-check "installs the library, and speaks of no configuration" installs_the_library
+check "installs the library without mentioning configuration" installs_the_library
 cat >"$work/expected" <<LIST
 ./usr/include/blkin/blkin-front.h
 ./usr/include/blkin/zipkin_c.h
@@ -103,9 +105,9 @@ cat >"$work/expected" <<LIST
 ./usr/share/blkin/valgrind/blkin.supp
 LIST
 same_files() { diff "$work/expected" <(everything "$dest"); }
-check "exactly those files" same_files
+check "exactly the expected files are installed" same_files
 check "a second installation changes nothing" scripts/install --prefix /usr --destdir "$dest" --library-only
-check "still exactly those files" same_files
+check "a second installation leaves exactly the expected files" same_files
 links_point_inside() {
     local name
     for name in blkin blkin-front zipkin-c zipkin-cpp; do
@@ -113,11 +115,11 @@ links_point_inside() {
     done
 }
 check "every linker name leads to libblkin.so.0" links_point_inside
-check "public symbols only, versioned, header and library agree" python3 blkin-lib/tests/c/drift.py \
+check "symbols are public and versioned, and header and library agree" python3 blkin-lib/tests/c/drift.py \
     "$usr/include/blkin/zipkin_c.h" blkin-lib/src/capi blkin-lib/blkin.map "$usr/lib/libblkin.so.0" \
     blkin-lib/tests/c/signatures.c
 no_tree_in_it() { ! grep -rlF "$PWD" "$usr/include" "$usr/lib/pkgconfig" "$usr/lib/cmake"; }
-check "no path of the build tree in text files" no_tree_in_it
+check "text files contain no path of the build tree" no_tree_in_it
 
 # Projects outside the tree.
 cp -r examples "$work/examples"
@@ -154,43 +156,45 @@ version_is() { [ "$(pkg-config --modversion blkin)" = "$(sed -n 's/^version = "\
 check "pkg-config knows the version" version_is
 
 check "make and pkg-config build a project" make -C "$work/examples/pkgconfig"
-check "which is traced" traces 3 example-pkgconfig "$work/examples/pkgconfig/example-pkgconfig"
+check "a project built with make and pkg-config is traced" \
+    traces 3 example-pkgconfig "$work/examples/pkgconfig/example-pkgconfig"
 with_cmake() {
     cmake -S "$work/examples/cmake" -B "$work/cmake" && cmake --build "$work/cmake"
 }
 check "CMake builds a project" with_cmake
-check "which is traced" traces 3 example-cmake "$work/cmake/example-cmake"
+check "a project built with CMake is traced" traces 3 example-cmake "$work/cmake/example-cmake"
 # through_a_link: as on systems where /lib is a link to /usr/lib, and CMake looks there first.
 through_a_link() {
     mkdir "$work/linked" && ln -s "$usr/lib" "$work/linked/lib" &&
         cmake -DBlkin_DIR="$work/linked/lib/cmake/Blkin" -S "$work/examples/cmake" -B "$work/cmake-linked" &&
         cmake --build "$work/cmake-linked"
 }
-check "CMake finds it through a link to its folder" through_a_link
+check "CMake finds the library through a link to its folder" through_a_link
 cmake_static() {
     mkdir -p "$work/static" && cp "$work/examples/cmake/main.cpp" "$work/static" &&
         sed 's/Blkin::blkin/Blkin::static/' "$work/examples/cmake/CMakeLists.txt" >"$work/static/CMakeLists.txt" &&
         cmake -S "$work/static" -B "$work/static/b" && cmake --build "$work/static/b" &&
         ! readelf -d "$work/static/b/example-cmake" | grep -q libblkin
 }
-check "CMake builds it with the static library" cmake_static
-check "which is traced" traces 3 example-cmake "$work/static/b/example-cmake"
+check "CMake builds a project with the static library" cmake_static
+check "a project built with CMake and the static library is traced" traces 3 example-cmake "$work/static/b/example-cmake"
 too_new() {
     sed -i 's/find_package(Blkin 0.1/find_package(Blkin 9.0/' "$work/static/CMakeLists.txt" &&
         ! cmake -S "$work/static" -B "$work/static/c"
 }
-check "CMake refuses a version that is not there" too_new
+check "CMake refuses a version that is not installed" too_new
 with_autotools() { cd "$work/examples/autotools" && autoreconf -i && ./configure "$@" && make clean && make; }
 check "autotools build a project" bash -c "$(declare -f with_autotools); work=$work; with_autotools --with-blkin"
-check "which is traced" traces 3 example-autotools "$work/examples/autotools/example-autotools"
-check "autotools build it without BlkKin too" bash -c "$(declare -f with_autotools); work=$work; with_autotools --without-blkin"
+check "a project built with autotools is traced" traces 3 example-autotools "$work/examples/autotools/example-autotools"
+check "autotools build a project without BlkKin" \
+    bash -c "$(declare -f with_autotools); work=$work; with_autotools --without-blkin"
 quickstart() {
     # shellcheck disable=SC2046 # a list of words
     cc -Wall -Wextra -Werror "$work/examples/quickstart/quickstart.c" $(pkg-config --cflags --libs blkin) -o "$work/quickstart"
 }
 check "the quickstart builds" quickstart
 quickstart_traced() { traces 6 '' "$work/quickstart"; grep -q 'attempted=6 committed=6 read=6 ' "$work/counters"; }
-check "and is traced" quickstart_traced
+check "the quickstart is traced" quickstart_traced
 # The crates that a program links pin no dependency to one version: cargo uses one version for the whole program, and another part
 # of it may need a newer one.
 leaves_versions_open() {
@@ -203,7 +207,7 @@ pinned = [" ".join((package["name"], dependency["name"], dependency["req"])) for
 sys.exit("\n".join(pinned) or len(linked) - len(packages))
 '
 }
-check "a Rust program may have newer versions of what the crate needs" leaves_versions_open
+check "the Rust crates pin no dependency to one version" leaves_versions_open
 # A plug-in that exported the C interface's symbols would be mixed up with the libblkin.so of a host program: either's calls could be
 # bound to the other.
 plugin_exports() { nm -D --defined-only "$work/plugin/target/debug/libplugin.so" | sed 's/.* //' | grep "$@"; }
@@ -231,10 +235,10 @@ EOF
     (cd "$work/plugin" && cargo build --quiet --target-dir target "$@")
 }
 exports_itself_alone() { [ "$(plugin_exports .)" = plugin_work ]; }
-check "builds a plug-in in Rust" builds_plugin
-check "and it exports nothing of the library" exports_itself_alone
-check "builds it with the C interface" builds_plugin --features c
-check "and it exports that" plugin_exports -qx blkin_record
+check "a plug-in in Rust builds" builds_plugin
+check "a plug-in in Rust exports nothing of the library" exports_itself_alone
+check "a plug-in in Rust builds with the C interface" builds_plugin --features c
+check "a plug-in in Rust with the C interface exports it" plugin_exports -qx blkin_record
 moved() {
     mv "$dest" "$work/moved" || return 1
     (PKG_CONFIG_PATH=$work/moved/usr/lib/pkgconfig CMAKE_PREFIX_PATH=$work/moved/usr flags_work env)
@@ -247,17 +251,17 @@ two_at_once() {
     scripts/install --prefix /usr --destdir "$dest" --library-only &
     scripts/install --prefix /usr --destdir "$dest" --library-only && wait $!
 }
-check "two installations at once both end well" two_at_once
-check "still exactly those files" same_files
+check "two installations at once both succeed" two_at_once
+check "two installations at once leave exactly the expected files" same_files
 touch "$usr/include/blkin/mine.h"
-check "uninstalls" scripts/install --prefix /usr --destdir "$dest" --uninstall
+check "uninstalls the library" scripts/install --prefix /usr --destdir "$dest" --uninstall
 only_mine_left() { [ "$(everything "$dest")" = ./usr/include/blkin/mine.h ]; }
-check "a file of somebody else stays" only_mine_left
+check "uninstalling leaves a file of somebody else" only_mine_left
 rm -r "$usr"
 
 private_files() { (umask 077 && scripts/install --prefix /usr --destdir "$work/for-all" --library-only); }
 check "installs with a umask of 077" private_files
-check "what others may read all the same" not_root cat "$work/for-all/usr/include/blkin/zipkin_c.h"
+check "others may read what was installed with a umask of 077" not_root cat "$work/for-all/usr/include/blkin/zipkin_c.h"
 # breaks_off: an installation that fails halfway, as on a full disk.
 breaks_off() {
     printf '#!/bin/sh\ncase "$*" in *.cmake*) exit 1 ;; esac\nexec /usr/bin/install "$@"\n' >"$work/stubs/install"
@@ -265,14 +269,15 @@ breaks_off() {
     rm "$work/stubs/cargo"
     ! PATH=$work/stubs:$PATH scripts/install --prefix /usr --destdir "$work/half" --library-only
 }
-check "an installation that cannot go on fails" breaks_off
-check "what it laid down can be removed" scripts/install --prefix /usr --destdir "$work/half" --uninstall
+check "an installation that is interrupted by an error fails" breaks_off
+check "a failed installation can be uninstalled" scripts/install --prefix /usr --destdir "$work/half" --uninstall
 nothing_of_it() { [ -z "$(find "$work/half" -mindepth 1)" ]; }
-check "all of it" nothing_of_it
+check "uninstalling a failed installation leaves nothing" nothing_of_it
 
-check "another prefix and library folder" scripts/install --prefix /opt/b --libdir lib64 --destdir "$dest" --library-only
+check "installs into another prefix and library folder" \
+    scripts/install --prefix /opt/b --libdir lib64 --destdir "$dest" --library-only
 found_there() { PKG_CONFIG_PATH=$dest/opt/b/lib64/pkgconfig CMAKE_PREFIX_PATH=$dest/opt/b flags_work env; }
-check "is found there" found_there
+check "the library is found in another prefix and library folder" found_there
 # As in a clone below a folder with such a name; make splits paths at blanks.
 with_blanks() {
     local tree="$work/ä b"
@@ -281,9 +286,9 @@ with_blanks() {
         make -C "$tree/examples/objectstore" BUILD=../built && "$tree/examples/built/objstore-client" --help
 }
 check "the object store builds in a folder with a blank in its name" with_blanks
-check "uninstalls" scripts/install --prefix /opt/b --destdir "$dest" --uninstall
+check "uninstalls from another prefix" scripts/install --prefix /opt/b --destdir "$dest" --uninstall
 nothing_left() { [ -z "$(find "$dest" -mindepth 1)" ]; }
-check "nothing is left" nothing_left
+check "uninstalling from another prefix leaves nothing" nothing_left
 [ "$only" != --library-only ] || finish
 
 # unseen: installs below a folder that the units hide from their daemons, so that systemd could start nothing there.
@@ -293,14 +298,14 @@ unseen() {
     echo "$said"
     [[ $said == *"units do not see /var/tmp/blkin-$$ "* && $said != *"systemctl enable"* ]]
 }
-check "no units are named where systemd could start none of them" unseen
+check "no units are suggested below a folder that they do not see" unseen
 check "installs everything" scripts/install --prefix /usr --destdir "$dest"
 for file in usr/bin/blkin usr/bin/blkin-consumerd usr/bin/blkin-collector etc/blkin/consumerd.toml etc/blkin/collector.toml \
     usr/lib/systemd/system/blkin-consumerd.service usr/lib/systemd/system/blkin-collector.service \
     usr/lib/systemd/system-preset/90-blkin.preset usr/lib/sysusers.d/blkin.conf usr/lib/tmpfiles.d/blkin.conf \
     usr/lib/libblkin.so.0 usr/share/doc/blkin/deploy.md \
     usr/share/doc/blkin/operations.md; do
-    check "lays down $file" test -f "$dest/$file"
+    check "installs $file" test -f "$dest/$file"
 done
 for name in consumerd collector; do
     check "blkin-$name accepts its sample configuration" \
@@ -315,9 +320,9 @@ says_all() {
     "$usr/bin/$1" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]\{1,\}\)  *.*/\1/p' | sort >"$commands"
     sed -n 's/^\.It Cm \([a-z]*\).*/\1/p' "$2" | sort | diff "$commands" -
 }
-check "the manual page of blkin says all" says_all blkin "$usr/share/man/man1/blkin.1"
+check "the manual page of blkin has every flag and command" says_all blkin "$usr/share/man/man1/blkin.1"
 for name in consumerd relay collector; do
-    check "the manual page of blkin-$name says all" says_all "blkin-$name" "$usr/share/man/man8/blkin-$name.8"
+    check "the manual page of blkin-$name has every flag and command" says_all "blkin-$name" "$usr/share/man/man8/blkin-$name.8"
 done
 links_lead_to_what_is_installed() {
     local documents=$usr/share/doc/blkin document link path dead=0
@@ -333,7 +338,7 @@ links_lead_to_what_is_installed() {
     done
     return $dead
 }
-check "links of the installed documents lead to what is installed" links_lead_to_what_is_installed
+check "links in the installed documents lead to installed files" links_lead_to_what_is_installed
 placeholders() { ! grep -rn '@[a-z_]*@' "$dest/usr/lib/systemd" "$usr/lib/pkgconfig" "$usr/lib/cmake" | grep -v SystemCallFilter; }
 check "no placeholder is left" placeholders
 # Debian's presets enable every unit that no preset disables, at the first boot of a machine without a machine id.
@@ -406,9 +411,10 @@ else
 fi
 echo '# mine' >>"$dest/etc/blkin/consumerd.toml"
 check "installs again over a changed configuration" scripts/install --prefix /usr --destdir "$dest"
-check "which stays" grep -q '^# mine' "$dest/etc/blkin/consumerd.toml"
-check "with the new sample beside it" cmp consumerd/config.example.toml "$dest/etc/blkin/consumerd.toml.new"
-check "uninstalls" scripts/install --prefix /usr --destdir "$dest" --uninstall
+check "a changed configuration stays" grep -q '^# mine' "$dest/etc/blkin/consumerd.toml"
+check "a new sample is installed beside a changed configuration" \
+    cmp consumerd/config.example.toml "$dest/etc/blkin/consumerd.toml.new"
+check "uninstalls everything" scripts/install --prefix /usr --destdir "$dest" --uninstall
 only_changed_left() { [ "$(everything "$dest")" = ./etc/blkin/consumerd.toml ]; }
-check "only the changed configuration is left" only_changed_left
+check "uninstalling leaves only the changed configuration" only_changed_left
 finish

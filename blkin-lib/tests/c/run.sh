@@ -86,15 +86,15 @@ for compiler in g++ clang++; do
 done
 for compiler in gcc clang; do
     # shellcheck disable=SC2086 # a list of words
-    check "$compiler builds surface.c with Intel's names of instructions" build surface-intel-$compiler $compiler surface.c \
+    check "$compiler builds surface.c with Intel assembly syntax" build surface-intel-$compiler $compiler surface.c \
         second.c -- $intel
-    check "$compiler surface.c with Intel's names of instructions is read as written" traced "$work/surface-intel-$compiler"
+    check "$compiler surface.c with Intel assembly syntax is read as written" traced "$work/surface-intel-$compiler"
 done
 # Profilers make each function report its address when it is entered, also an inlined one.
 for compiler in gcc clang; do
-    check "$compiler builds surface.c with functions that tell where they are" build surface-told-$compiler $compiler surface.c \
+    check "$compiler builds surface.c with instrumented functions" build surface-told-$compiler $compiler surface.c \
         second.c -- -O0 -finstrument-functions
-    check "$compiler surface.c with such functions is read as written" traced "$work/surface-told-$compiler"
+    check "$compiler surface.c with instrumented functions is read as written" traced "$work/surface-told-$compiler"
 done
 # With this flag an annotation's type is one byte, and the bytes after it are never set.
 for compiler in gcc clang; do
@@ -213,7 +213,7 @@ without_memory() {
     (ulimit -f 0; with BLKIN_SOCKET=/nonexistent "$work/quickstart") 2>&1 |
         grep '6 annotations of this program were not recorded'
 }
-check "a program without shared memory says how many annotations that cost" without_memory
+check "a program without shared memory reports how many annotations it lost" without_memory
 # filtered_calls WHEN: the system calls that docs/deploy.md wants a filter to allow at these moments.
 filtered_calls() {
     sed -nE "s/^\\| ($1)[^|]*\\|([^|]*)\\|\$/\\2/p" docs/deploy.md |
@@ -245,17 +245,17 @@ has_set_user_id() {
 later="at the first record and|with each|at its end|when the library"
 check "gcc builds surroundings.c" build surroundings gcc surroundings.c -- \
     "-DFILTERED_CALLS=$(filtered_calls "at the first record, or|$later")" "-DLATER_CALLS=$(filtered_calls "$later")"
-check "a filter lets the library's last word through" filtered_and_heard
-check "a filter that answers any of the calls with an error does no harm" \
+check "a system call filter lets the library's message at exit through" filtered_and_heard
+check "a system call filter that answers any call with an error does no harm" \
     with BLKIN_SOCKET=/nonexistent "$work/surroundings" answered
-check "a program whose first call was left says how many annotations that cost" left_and_heard
+check "a program whose first call never ended reports how many annotations it lost" left_and_heard
 check "a program says that its kernel is too old" old_and_heard
 if has_set_user_id; then
     # shellcheck disable=SC2086 # a list of words
     check "gcc builds a set-user-ID program" gcc $c_flags "$here/surroundings.c" -o "$work/privileged" "$built/libblkin.a" \
         -lgcc_s -lpthread -ldl -lm
-    check "it has another's rights" chmod 4755 "$work/privileged"
-    check "the environment of a set-user-ID program is not listened to" privileged
+    check "the set-user-ID bit can be set" chmod 4755 "$work/privileged"
+    check "a set-user-ID program ignores its environment" privileged
 else
     note "set-user-ID programs do not work here: not tested"
 fi
@@ -279,14 +279,14 @@ for producer in "${producers[@]}"; do
         vfork filtered filtered-later; do
         check "surroundings $scenario ($producer)" traced "$work/surroundings" $scenario
     done
-    check "lifecycle killed: the ledger of twenty killed programs ($producer)" killed $producer
+    check "lifecycle killed: the counters of twenty killed programs add up ($producer)" killed $producer
     check "lifecycle flood: each record that is overwritten is counted ($producer)" with BLKIN_MODE=overwrite overwritten
-    check "lifecycle migrations: the same when the oldest are overwritten ($producer)" \
+    check "lifecycle migrations: when the oldest records are overwritten ($producer)" \
         with BLKIN_MODE=overwrite BLKIN_RING_BYTES=65536 traced "$work/lifecycle" migrations
-    check "records that a debugger steps over by instructions arrive ($producer)" stepped_over "$work/step"
+    check "records that a debugger steps through by instructions arrive ($producer)" stepped_over "$work/step"
     check "10^6 records without a system call or an allocation ($producer)" \
         with BLKIN_RING_BYTES=67108864 traced "$work/steady"
-    check "and none of them is lost ($producer)" lost_is 0
+    check "10^6 records into a large ring: none is lost ($producer)" lost_is 0
     check "10^6 records into a tiny ring: no system call, no allocation, each drop counted ($producer)" \
         with BLKIN_RING_BYTES=4096 traced "$work/steady"
     check "10^6 records of one thread overwrite those of their own ring ($producer)" \
@@ -311,9 +311,11 @@ off=$(nproc --all)
 [ "$off" -le 16 ] || off=16
 [ "$off" -ge 4 ] || off=4
 check "RATE=500 samples 1 in 500 over 4 threads" sampled_within $((200 - off)) $((200 + off)) RATE=500 -- threads 4 100000
-check "and as many of spans that one call begins" sampled_within $((200 - off)) $((200 + off)) RATE=500 -- spans 4 100000
+check "spans that one call begins are sampled 1 in 500 at RATE=500" \
+    sampled_within $((200 - off)) $((200 + off)) RATE=500 -- spans 4 100000
 check "BLKIN_RATE wins over RATE" sampled_within $((200 - off)) $((200 + off)) RATE=2 BLKIN_RATE=500 -- threads 4 100000
-check "an empty BLKIN_RATE leaves it to RATE" sampled_within $((200 - off)) $((200 + off)) RATE=500 BLKIN_RATE= -- threads 4 100000
+check "an empty BLKIN_RATE leaves RATE in force" \
+    sampled_within $((200 - off)) $((200 + off)) RATE=500 BLKIN_RATE= -- threads 4 100000
 check "no RATE samples all" sampled_within 1000 1000 X=1 -- threads 4 1000
 for rate in 0 -3 many; do
     check "RATE=$rate samples all" sampled_within 1000 1000 RATE=$rate -- threads 4 1000
@@ -322,27 +324,27 @@ told_which() { # VARIABLE: the message about a bad rate names this variable
     env BLKIN_SOCKET=/nonexistent EXPECT="$work/expect" RATE=2 "$1=many" "$work/sampling" threads 1 10 2>&1 >/dev/null |
         grep "^blkin: $1 must be a whole number"
 }
-check "a rate that is none is told by the name of its variable" told_which RATE
-check "and so is the one that wins" told_which BLKIN_RATE
+check "the message about a bad RATE names RATE" told_which RATE
+check "the message about a bad BLKIN_RATE names BLKIN_RATE" told_which BLKIN_RATE
 check "RATE=500 samples 1 in 500 of 10000 forked children" sampled_within 3 38 RATE=500 -- forks 10000
-check "sampled roots and only they are recorded" \
+check "sampled roots, and no others, are recorded" \
     with RATE=50 traced "$work/sampling" threads 4 10000
-check "also of spans that one call begins" with RATE=50 traced "$work/sampling" spans 4 10000
-check "all of which are where all are sampled" with RATE=1 traced "$work/sampling" spans 4 10000
+check "spans that one call begins are recorded only if sampled" with RATE=50 traced "$work/sampling" spans 4 10000
+check "spans that one call begins are all recorded at RATE=1" with RATE=1 traced "$work/sampling" spans 4 10000
 off_is_off() { # PROGRAM ARGUMENT...
     with BLKIN_OFF=1 EXPECT="$work/expect" "$tap" "$work/records" "$work/counters" -- "$@" &&
         grep -q '^programs=0 ' "$work/counters"
 }
 check "BLKIN_OFF records nothing" off_is_off "$work/lifecycle" threads
-check "and samples nothing" sampled_within 0 0 BLKIN_OFF=1 -- threads 1 10000
-check "nor spans that one call begins, at a rate" sampled_within 0 0 BLKIN_OFF=1 RATE=5 -- spans 1 10000
+check "no root is sampled with BLKIN_OFF" sampled_within 0 0 BLKIN_OFF=1 -- threads 1 10000
+check "no span that one call begins is sampled with BLKIN_OFF and a rate" sampled_within 0 0 BLKIN_OFF=1 RATE=5 -- spans 1 10000
 
 check "gcc builds ids.c" build ids gcc ids.c
-check "no two ids of threads and their handlers are equal" with BLKIN_SOCKET=/nonexistent "$work/ids" threads 4000000
-check "nor without rseq areas" \
+check "ids of threads and their signal handlers are unique" with BLKIN_SOCKET=/nonexistent "$work/ids" threads 4000000
+check "ids of threads and their signal handlers are unique without rseq areas" \
     with BLKIN_SOCKET=/nonexistent GLIBC_TUNABLES=glibc.pthread.rseq=0 "$work/ids" threads 4000000
 [ "$(uname -m)" != x86_64 ] ||
-    check "nor those of handlers and forked children between any two instructions" \
+    check "ids of handlers and forked children between any two instructions are unique" \
         with BLKIN_SOCKET=/nonexistent "$work/ids" traps
 
 check "header, Rust, version script and library agree" python3 "$here/drift.py" "$include/blkin/zipkin_c.h" \
@@ -365,13 +367,13 @@ static_with_libc() {
 }
 for kind in static static-pie; do
     check "gcc links surface.c -$kind" static_with_libc surface-$kind -$kind surface.c second.c
-    check "and it is read as written" traced "$work/surface-$kind"
+    check "surface.c linked with -$kind is read as written" traced "$work/surface-$kind"
 done
 check "gcc links lifecycle.c -static" static_with_libc lifecycle-static -static lifecycle.c
 for scenario in forks threads signals atexit; do
     check "lifecycle $scenario without a shared library" traced "$work/lifecycle-static" $scenario
 done
-check "BLKIN_OFF holds for who records before the library's constructor runs, too" \
+check "BLKIN_OFF holds for records made before the library's constructor runs" \
     with EXPECT_CONSTRUCTOR=1 off_is_off "$work/lifecycle-static" threads
 # As in a plug-in that contains the library.
 shared_link() {
@@ -379,6 +381,6 @@ shared_link() {
     gcc $c_flags -fPIC -shared "$here/second.c" -Wl,--whole-archive "$built/libblkin.a" -Wl,--no-whole-archive \
         -o "$work/plugin.so" -lgcc_s -lpthread -ldl -lm && ! readelf -d "$work/plugin.so" | grep -qE 'libblkin|TEXTREL'
 }
-check "the static library goes into a shared one" shared_link
+check "the static library links into a shared library" shared_link
 
 close_checks

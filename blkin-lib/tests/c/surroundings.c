@@ -426,6 +426,6 @@ int main(int argc, char **argv)
 			scenarios[i].run();
 			return 0;
 		}
-	fprintf(stderr, "which of the scenarios?\n");
+	fprintf(stderr, "unknown scenario\n");
 	return 2;
 }

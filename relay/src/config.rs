@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_that_is_the_relay_itself_is_named() {
+    fn relay_rejects_itself_as_upstream() {
         let with = |listen: &str, upstreams: &str| {
             let flags = ["--scribe-listen", listen, "--upstreams", upstreams];
             configuration(&[&["--config", EXAMPLE][..], &flags].concat()).unwrap().check_loops()
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_reaches_whom_it_is_for() {
+    fn each_key_reaches_the_option_it_sets() {
         let config = Config {
             max_message_mib: 2,
             spool_bytes: 3 << 30,
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_are_named() {
+    fn invalid_values_are_errors_that_name_the_key() {
         for (flags, key) in [
             (&["--upstreams", "nowhere"][..], "upstreams"),
             (&["--upstreams", ":9410"], "upstreams"),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_comes_round_is_told_until_it_does_not_any_more() {
+    fn returning_span_is_reported_as_a_loop_until_it_stops() {
         let (returning, now) = (returning(), Instant::now());
         take(&returning, now, &[b"a", b"b"]);
         for time in 0..TIMES {
@@ -174,11 +174,11 @@ mod tests {
         take(&returning, later, &[b"d"]);
         assert!(returning.standing.trouble().is_none());
         take(&returning, later, &[b"b"]);
-        assert_eq!(returning.times(), TIMES, "that one is forgotten");
+        assert_eq!(returning.times(), TIMES, "the old span is forgotten");
     }
 
     #[test]
-    fn spans_that_differ_and_what_is_sent_once_more_are_no_loop() {
+    fn distinct_spans_and_resent_spans_are_not_a_loop() {
         let (returning, now) = (returning(), Instant::now());
         for number in 0..1000_u32 {
             let span = number.to_be_bytes();

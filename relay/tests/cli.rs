@@ -15,7 +15,7 @@ fn a_configuration_is_checked_and_a_bad_one_has_its_own_exit_code() {
     let good = relay(&["--config", example, "--spool-dir", spool.to_str().unwrap(), "--check-config"]);
     assert_eq!(good.status.code(), Some(0));
     assert_eq!(good.stdout, b"the configuration is good\n");
-    assert!(!spool.exists(), "a check makes nothing");
+    assert!(!spool.exists(), "a check creates no folder");
     let file = tempfile::NamedTempFile::new().unwrap();
     for (flag, value, key) in
         [("--upstreams", "nowhere", "upstreams"), ("--spool-dir", file.path().to_str().unwrap(), "spool_dir")]
@@ -30,7 +30,7 @@ fn a_configuration_is_checked_and_a_bad_one_has_its_own_exit_code() {
 }
 
 #[test]
-fn a_wrong_variable_is_bad_configuration_and_named() {
+fn invalid_variable_is_named_and_exits_with_78() {
     for (variable, text) in [
         ("BLKIN_RELAY_SPOOL_BYTES", "1G"),
         ("BLKIN_RELAY_WHEN_FULL", "block"),
@@ -48,7 +48,7 @@ fn a_wrong_variable_is_bad_configuration_and_named() {
 }
 
 #[test]
-fn a_relay_that_is_its_own_upstream_is_refused_at_the_check_and_at_the_start() {
+fn relay_as_its_own_upstream_is_refused_by_check_and_start() {
     let folder = tempfile::tempdir().unwrap();
     let spool = folder.path().join("spool");
     let own = ["--scribe-listen", "127.0.0.1:1463", "--upstreams", "127.0.0.1:9410,localhost:1463"];
@@ -70,7 +70,7 @@ fn a_spool_that_cannot_be_used_ends_the_relay_with_a_reason() {
     let path = file.path().to_str().unwrap();
     let any = "127.0.0.1:0";
     let failed = relay(&["--spool-dir", path, "--scribe-listen", any, "--http-listen", any]);
-    assert_eq!(failed.status.code(), Some(1), "it may be tried again: the disk may only be late");
+    assert_eq!(failed.status.code(), Some(1), "a supervisor may try again: the disk may be mounted late");
     let words = String::from_utf8_lossy(&failed.stderr);
     assert!(
         words.contains("failed to use the flag --spool-dir: spool_dir: ") && words.contains(path),
@@ -80,7 +80,7 @@ fn a_spool_that_cannot_be_used_ends_the_relay_with_a_reason() {
 
 /// Otherwise a supervisor that only reads the log would rely on a relay that ends.
 #[test]
-fn a_relay_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
+fn relay_does_not_log_ready_if_its_ready_file_fails() {
     let (folder, any) = (tempfile::tempdir().unwrap(), "127.0.0.1:0");
     let places = ["--config", "/dev/null", "--scribe-listen", any, "--http-listen", any, "--spool-dir"];
     let rest = [folder.path().to_str().unwrap(), "--ready-file", "/nowhere/ready.json"];

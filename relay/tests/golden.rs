@@ -57,7 +57,7 @@ fn the_bytes_of_version_1_have_not_changed() {
 }
 
 #[test]
-fn another_decoder_reads_the_same() {
+fn independent_decoder_reads_the_same_values() {
     let output =
         Command::new("python3").arg(golden("decode_spool.py")).arg(golden("spool-v1.hex")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -43,7 +43,7 @@ fn read(segment: &Segment, at_a_time: usize) -> Vec<u64> {
         let chunk = segment.read(at, at_a_time, u64::MAX, BadPlace::Fails).expect("a file that can be read");
         assert!(chunk.end > at && chunk.end <= segment.length, "{at} to {}", chunk.end);
         for record in &chunk.records {
-            assert_eq!(record.start, at, "a gap that nobody told of");
+            assert_eq!(record.start, at, "a gap that was not reported as damage");
             assert_eq!(record.header.payload_sum, payload_sum(&chunk.bytes[record.payload.clone()]));
             found.push(record.start);
             at = record.end;

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_the_disk_does_not_give_back_is_as_one_that_was_torn() {
+    fn unreadable_slot_is_treated_like_a_torn_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("positions");
         let (mut positions, _) = Positions::open(&path).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_whole_slot_counts() {
+    fn latest_intact_slot_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("positions");
         let (mut positions, found) = Positions::open(&path).unwrap();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_of_another_version_is_refused_beside_one_of_this_too_and_left_as_it_is() {
+    fn slot_of_another_version_is_refused_and_left_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("positions");
         let (mut positions, _) = Positions::open(&path).unwrap();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_that_was_cut_short_the_slot_that_is_left_counts_and_without_one_it_is_not_new() {
+    fn truncated_file_yields_its_intact_slot_or_is_unreadable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("positions");
         let found_cut_to = |generations: u64, bytes: usize| {

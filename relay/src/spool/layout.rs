@@ -181,7 +181,7 @@ mod tests {
         record.encode_with(7, b"hello", &mut written);
         assert_eq!(written.len(), record_bytes(5));
         assert_eq!(RecordHeader::decode(&written, 7), Some(record));
-        assert_eq!(RecordHeader::decode(&written, 8), None, "of another segment");
+        assert_eq!(RecordHeader::decode(&written, 8), None, "the record belongs to another segment");
         for bit in 0..RECORD_HEADER_BYTES * 8 {
             let mut flipped = written.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

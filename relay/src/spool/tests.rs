@@ -156,7 +156,7 @@ fn tight(when_full: WhenFull) -> Limits {
 }
 
 #[test]
-fn entries_leave_in_order_and_what_everybody_has_is_removed() {
+fn entries_leave_in_order_and_delivered_segments_are_removed() {
     let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
     for _ in 0..100 {
         fixture.append(10).unwrap();
@@ -164,7 +164,7 @@ fn entries_leave_in_order_and_what_everybody_has_is_removed() {
     assert!(fixture.spool().figures().segments > 10);
     assert_eq!(fixture.drain(0), Vec::from_iter(0..1000));
     fixture.spool().sweep().unwrap();
-    assert!(fixture.spool().figures().segments > 10, "the other one has nothing yet");
+    assert!(fixture.spool().figures().segments > 10, "the other upstream has nothing yet");
     assert_eq!(fixture.drain(1), Vec::from_iter(0..1000));
     fixture.spool().sweep().unwrap();
     assert_eq!(fixture.spool().figures().segments, 1);
@@ -174,7 +174,7 @@ fn entries_leave_in_order_and_what_everybody_has_is_removed() {
 }
 
 #[test]
-fn a_restart_goes_on_where_the_positions_were_written_down() {
+fn restart_resumes_at_the_saved_positions() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     for _ in 0..4 {
         fixture.append(5).unwrap();
@@ -190,13 +190,10 @@ fn a_restart_goes_on_where_the_positions_were_written_down() {
     fixture.check();
     let again = fixture.drain(0);
     let sent = numbers_in(&first).len() as u64;
-    assert_eq!(again, Vec::from_iter(sent..25), "what was not written down is sent again");
-    assert_eq!(fixture.delivered(0).acked.entries, 25, "and counted once");
+    assert_eq!(again, Vec::from_iter(sent..25), "entries settled after the last checkpoint are sent again");
+    assert_eq!(fixture.delivered(0).acked.entries, 25, "each entry is counted once");
     let figures = fixture.spool().figures();
-    assert_eq!(
-        figures.arrived.received.entries, 25,
-        "a count that was not written down is gone on both sides"
-    );
+    assert_eq!(figures.arrived.received.entries, 25, "an unsaved malformed call is missing from both counts");
     fixture.check();
 }
 
@@ -212,7 +209,7 @@ fn restarts_add_no_segments() {
 }
 
 #[test]
-fn a_second_relay_is_refused() {
+fn second_relay_on_the_same_spool_is_refused() {
     let fixture = Fixture::new(roomy(), &["a:1"]);
     let is_refused = || {
         let error = Spool::open(fixture.folder.path(), roomy(), &fixture.names).unwrap_err();
@@ -225,7 +222,7 @@ fn a_second_relay_is_refused() {
 }
 
 #[test]
-fn what_another_relay_has_begun_is_left_as_it_is() {
+fn segment_of_another_relay_is_not_overwritten() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(1).unwrap();
     let folder = fixture.folder.path();
@@ -239,7 +236,7 @@ fn what_another_relay_has_begun_is_left_as_it_is() {
 }
 
 #[test]
-fn a_start_names_the_file_that_it_cannot_have() {
+fn failed_start_names_the_file_it_cannot_use() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.spool = None;
     let folder = fixture.folder.path();
@@ -261,7 +258,7 @@ fn a_start_names_the_file_that_it_cannot_have() {
 }
 
 #[test]
-fn a_spool_whose_folder_is_removed_goes_on_in_a_new_one_and_sends_what_it_had() {
+fn spool_continues_in_a_new_folder_when_its_folder_is_removed() {
     for remove in [
         |folder: &Path| fs::remove_dir_all(folder),
         |folder: &Path| fs::rename(folder, folder.with_extension("old")),
@@ -278,7 +275,7 @@ fn a_spool_whose_folder_is_removed_goes_on_in_a_new_one_and_sends_what_it_had() 
         fixture.spool().sweep().unwrap();
         assert!(
             Spool::open(&folder, roomy(), &fixture.names).is_err(),
-            "the new folder is this relay's as well"
+            "this relay holds the lock of the new folder"
         );
         let first = fixture.batch(1).unwrap();
         assert_eq!(numbers_in(&first)[0], 0);
@@ -316,7 +313,7 @@ fn a_spool_of_another_version_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_file_whose_name_no_segment_can_have_is_left_alone() {
+fn files_not_named_like_segments_are_left_alone() {
     let mut fixture = Fixture::new(roomy(), &["a"]);
     let names = ["ffffffffffffffff.spool", "00000000000000AB.spool", "+00000000000000a.spool", "b.spool"];
     for name in names {
@@ -331,7 +328,7 @@ fn a_file_whose_name_no_segment_can_have_is_left_alone() {
 }
 
 #[test]
-fn positions_that_were_removed_are_written_down_anew() {
+fn replaced_positions_file_is_written_again() {
     let mut fixture = Fixture::new(roomy(), &["a"]);
     fixture.append(100).unwrap();
     let path = fixture.folder.path().join("positions");
@@ -341,12 +338,12 @@ fn positions_that_were_removed_are_written_down_anew() {
     assert_eq!(fixture.drain(0).len(), 100);
     fixture.spool().sweep().unwrap();
     fixture.open();
-    assert!(fixture.drain(0).is_empty(), "they were sent");
+    assert!(fixture.drain(0).is_empty(), "the saved positions do not cover the sent entries");
     fixture.check();
 }
 
 #[test]
-fn batches_are_read_ahead_of_what_is_settled_over_the_ends_of_segments() {
+fn batches_are_read_ahead_of_settling_across_segments() {
     let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["a:1"]);
     for _ in 0..12 {
         fixture.append(10).unwrap();
@@ -396,15 +393,15 @@ fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
 
 /// A folder in place of the next segment stands for a disk that refuses; `empty_passed` is what a full disk needs.
 #[test]
-fn what_everybody_has_gives_its_room_back_and_nothing_is_lost_by_it() {
+fn emptying_delivered_segments_frees_room_and_loses_nothing() {
     let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
     fixture.append(3).unwrap();
     fixture.drain(0);
-    assert!(!fixture.spool().empty_passed().unwrap(), "the other one has nothing yet");
+    assert!(!fixture.spool().empty_passed().unwrap(), "the other upstream has nothing yet");
     fixture.drain(1);
     assert!(fixture.spool().empty_passed().unwrap());
     assert_eq!((fixture.first_segment().metadata().unwrap().len(), fixture.spool().figures().bytes), (0, 0));
-    assert!(!fixture.spool().empty_passed().unwrap(), "there is no more to give");
+    assert!(!fixture.spool().empty_passed().unwrap(), "there is nothing left to empty");
     let in_the_way = segment::path(fixture.folder.path(), 2);
     fs::create_dir(&in_the_way).unwrap();
     assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
@@ -419,14 +416,14 @@ fn what_everybody_has_gives_its_room_back_and_nothing_is_lost_by_it() {
 }
 
 #[test]
-fn all_that_everybody_has_gives_its_room_back_also_what_lies_before_the_end() {
+fn emptying_also_frees_segments_before_the_newest() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     (0..10).for_each(|_| fixture.append(10).unwrap());
     assert_eq!(fixture.spool().figures().segments, 2);
     fixture.drain(0);
     fs::create_dir(segment::path(fixture.folder.path(), 3)).unwrap();
     assert!(fixture.spool().empty_passed().unwrap());
-    assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))), "others took the room");
+    assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))), "the next segment cannot be created");
     fixture.spool().sweep().unwrap();
     assert_eq!((fixture.spool().figures().segments, fixture.spool().figures().bytes), (1, 0));
     assert!(!segment::path(fixture.folder.path(), 1).exists());
@@ -434,7 +431,7 @@ fn all_that_everybody_has_gives_its_room_back_also_what_lies_before_the_end() {
 }
 
 #[test]
-fn a_restart_after_room_was_given_back_goes_on_behind_it() {
+fn restart_after_emptying_continues_in_the_next_segment() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(3).unwrap();
     fixture.drain(0);
@@ -448,7 +445,7 @@ fn a_restart_after_room_was_given_back_goes_on_behind_it() {
 }
 
 #[test]
-fn an_end_that_was_acknowledged_and_is_gone_is_counted() {
+fn missing_acknowledged_tail_is_counted_as_lost() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     for _ in 0..4 {
         fixture.append(1).unwrap();
@@ -464,7 +461,7 @@ fn an_end_that_was_acknowledged_and_is_gone_is_counted() {
 }
 
 #[test]
-fn positions_that_cannot_be_read_mean_sending_again() {
+fn unreadable_positions_cause_everything_to_be_sent_again() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(3).unwrap();
     fixture.drain(0);
@@ -484,7 +481,7 @@ fn positions_that_cannot_be_read_mean_sending_again() {
 }
 
 #[test]
-fn a_new_upstream_gets_what_comes_from_now_on_and_one_taken_away_is_forgotten() {
+fn new_upstream_gets_new_entries_and_removed_one_is_forgotten() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(3).unwrap();
     fixture.spool().sweep().unwrap();
@@ -504,7 +501,7 @@ fn a_new_upstream_gets_what_comes_from_now_on_and_one_taken_away_is_forgotten() 
 }
 
 #[test]
-fn an_upstream_that_is_forgotten_lacks_also_what_came_after_positions_were_written_down() {
+fn forgotten_count_includes_entries_after_the_last_checkpoint() {
     let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
     fixture.append(3).unwrap();
     fixture.spool().sweep().unwrap();
@@ -531,7 +528,7 @@ fn an_upstream_whose_address_is_corrected_gets_what_was_kept_for_it() {
 }
 
 #[test]
-fn one_upstream_in_the_place_of_two_gets_what_the_one_most_behind_did_not_get() {
+fn upstream_replacing_two_resumes_at_the_slower_ones_position() {
     let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
     fixture.append(3).unwrap();
     fixture.drain(0);
@@ -565,7 +562,7 @@ fn an_entry_larger_than_any_batch_or_segment_passes() {
 }
 
 #[test]
-fn a_refused_record_is_settled_whole_however_much_it_counts_as_by_now() {
+fn rejected_count_is_capped_and_the_rest_is_acknowledged() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     for rejected in [Count::default(), Count { entries: 1, annotations: 0 }, Count::MAX] {
         fixture.append(2).unwrap();

@@ -71,7 +71,7 @@ impl Fixture {
     fn wait_for(&self, why: &str, is_so: impl Fn(&Self) -> bool) {
         let due = Instant::now() + PATIENCE;
         while !is_so(self) {
-            assert!(Instant::now() < due, "waited in vain: {why}");
+            assert!(Instant::now() < due, "waited in vain until {why}");
             std::thread::yield_now();
         }
     }
@@ -101,12 +101,12 @@ fn next_call_or_end(stream: &mut TcpStream) -> Option<(i32, Vec<Vec<u8>>)> {
     let mut body = vec![0; u32::from_be_bytes(header) as usize];
     stream.read_exact(&mut body).ok()?;
     let call = parse_call(&body, &Limits::default()).unwrap();
-    let Method::Log(entries) = call.method else { panic!("no Log call") };
+    let Method::Log(entries) = call.method else { panic!("not a Log call") };
     Some((call.seq, entries.iter().map(|entry| entry.message.to_vec()).collect()))
 }
 
 #[test]
-fn calls_under_way_are_settled_while_the_spool_cannot_be_read_and_the_rest_is_sent_once_it_can() {
+fn answered_calls_are_settled_while_the_spool_is_unreadable() {
     let fixture = Fixture::new();
     fixture.append("first");
     let (mut stream, _) = fixture.listener.accept().unwrap();
@@ -116,7 +116,7 @@ fn calls_under_way_are_settled_while_the_spool_cannot_be_read_and_the_rest_is_se
     fixture.append("second");
     fixture.wait_for("the spool cannot be read", |fixture| fixture.standing.trouble().is_some());
     stream.write_all(&encode_log_reply(first, ResultCode::Ok)).unwrap();
-    fixture.wait_for("the answer is taken", |fixture| fixture.acked() == 1);
+    fixture.wait_for("the answer is counted", |fixture| fixture.acked() == 1);
     fixture.spool.set_readable(true);
     let (second, messages) = next_call(&mut stream);
     assert_eq!(messages, [b"second"]);
@@ -126,7 +126,7 @@ fn calls_under_way_are_settled_while_the_spool_cannot_be_read_and_the_rest_is_se
 }
 
 #[test]
-fn what_lies_behind_a_place_that_the_disk_does_not_give_back_is_sent_in_the_end() {
+fn entries_behind_an_unreadable_place_are_sent_in_the_end() {
     let fixture = Fixture::new();
     fixture.append("first");
     let (mut stream, _) = fixture.listener.accept().unwrap();
@@ -165,30 +165,30 @@ fn answered() -> (Fixture, TcpStream) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (first, _) = next_call(&mut stream);
     stream.write_all(&encode_log_reply(first, ResultCode::Ok)).unwrap();
-    fixture.wait_for("the answer is taken", |fixture| fixture.acked() == 1);
+    fixture.wait_for("the answer is counted", |fixture| fixture.acked() == 1);
     (fixture, stream)
 }
 
 #[test]
-fn less_is_read_at_a_time_after_what_could_not_be_read() {
+fn read_size_shrinks_after_read_errors() {
     let (fixture, mut stream) = answered();
     fixture.spool.set_readable(false);
     let message = "x".repeat(3000);
     (0..4).for_each(|_| fixture.append(&message));
     let failures = std::cell::Cell::new(0);
-    fixture.wait_for("it has tried to read ever less", |fixture| {
+    fixture.wait_for("the read size has shrunk to its least", |fixture| {
         let has_failed = fixture.standing.trouble().is_some();
         fixture.standing.succeeded();
         failures.set(failures.get() + u32::from(has_failed));
         failures.get() > 8
     });
     fixture.spool.set_readable(true);
-    assert_eq!(next_call(&mut stream).1.len(), 1, "two have more than the least that is read");
+    assert_eq!(next_call(&mut stream).1.len(), 1, "two entries are larger than the least read size");
     fixture.end();
 }
 
 #[test]
-fn what_is_called_one_by_one_takes_no_more_memory_than_what_may_be_under_way() {
+fn entries_sent_one_by_one_stay_within_the_window_bytes() {
     let fixture = Fixture::new();
     let length = WINDOW_BYTES / 2 - 1000;
     (0..7).for_each(|number| fixture.append(&number.to_string().repeat(length)));
@@ -216,13 +216,13 @@ fn twenty() -> Fixture {
 
 /// Waits until nothing is left for the upstream; it must have accepted `acked` entries.
 fn drains(fixture: Fixture, acked: u64) {
-    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
+    fixture.wait_for("the upstream has everything", |fixture| fixture.spool.is_drained(0));
     assert_eq!(fixture.acked(), acked);
     fixture.end();
 }
 
 #[test]
-fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
+fn upstream_closing_after_each_answer_gets_everything() {
     let fixture = twenty();
     let listener = fixture.listener.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -241,7 +241,7 @@ fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
 }
 
 #[test]
-fn an_upstream_each_other_of_whose_connections_breaks_gets_everything() {
+fn upstream_breaking_every_second_connection_gets_everything() {
     let fixture = twenty();
     let listener = fixture.listener.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -274,21 +274,21 @@ fn fail(listener: &TcpListener, fails: fn(u32, &[Vec<u8>]) -> bool) {
 }
 
 #[test]
-fn an_upstream_that_fails_over_everything_for_long_costs_nothing() {
+fn no_entry_is_lost_while_an_upstream_fails_every_call() {
     let fixture = twenty();
     fail(&fixture.listener, |calls, _| calls < 100);
     drains(fixture, 20);
 }
 
 #[test]
-fn an_entry_over_which_the_upstream_always_fails_is_rejected_and_those_behind_it_arrive() {
+fn entry_that_always_fails_is_rejected_and_the_rest_arrive() {
     let fixture = twenty();
     fail(&fixture.listener, |_, messages| messages.iter().any(|message| message == b"7"));
     drains(fixture, 19);
 }
 
 #[test]
-fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
+fn refused_call_does_not_count_as_answered_with_ok() {
     let fixture = Fixture::new();
     fixture.append("first");
     let (mut stream, _) = fixture.listener.accept().unwrap();
@@ -299,7 +299,7 @@ fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
         let refusal = encode_exception("Log", call, ExceptionKind::ProtocolError, "no");
         stream.write_all(&refusal).unwrap();
     }
-    fixture.wait_for("it is given up", |fixture| fixture.spool.is_drained(0));
+    fixture.wait_for("the entry is given up", |fixture| fixture.spool.is_drained(0));
     fixture.append("second");
     let (second, _) = next_call(&mut stream);
     let figures = |fixture: &Fixture| {
@@ -312,7 +312,7 @@ fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
 }
 
 #[test]
-fn an_upstream_that_refuses_one_entry_after_the_other_is_in_trouble_until_it_takes_one() {
+fn repeated_refusals_are_trouble_until_an_entry_is_accepted() {
     let (fixture, mut stream) = answered();
     let mut refuse = |times: u32| {
         for _ in 0..times {
@@ -324,27 +324,27 @@ fn an_upstream_that_refuses_one_entry_after_the_other_is_in_trouble_until_it_tak
                 let refusal = encode_exception("Log", call, ExceptionKind::UnknownMethod, "Log?");
                 stream.write_all(&refusal).unwrap();
             }
-            fixture.wait_for("it is given up", |fixture| {
+            fixture.wait_for("the entry is given up", |fixture| {
                 fixture.spool.figures().upstreams[0].1.lost[Loss::Rejected as usize].entries > before
             });
         }
     };
     refuse(REFUSALS - 1);
-    assert_eq!(fixture.standing.trouble(), None, "of a few");
+    assert_eq!(fixture.standing.trouble(), None, "a few refusals are no trouble yet");
     refuse(1);
     let trouble = fixture.standing.trouble().unwrap();
     assert_eq!((trouble.cause, trouble.reason.ends_with(": Log?")), (Cause::Refused, true), "{trouble:?}");
     fixture.append("good");
     let (call, _) = next_call(&mut stream);
     stream.write_all(&encode_log_reply(call, ResultCode::Ok)).unwrap();
-    fixture.wait_for("it is well", |fixture| fixture.standing.trouble().is_none());
+    fixture.wait_for("the trouble is over", |fixture| fixture.standing.trouble().is_none());
     fixture.end();
 }
 
 /// An upstream that is up and has another entry to get.
 fn up() -> (Fixture, TcpStream) {
     let (fixture, stream) = answered();
-    fixture.wait_for("it is up", Fixture::is_up);
+    fixture.wait_for("the upstream is up", Fixture::is_up);
     fixture.append("second");
     (fixture, stream)
 }
@@ -362,7 +362,7 @@ fn an_upstream_whose_last_call_was_not_answered_with_ok_is_not_up() {
         let (again, _) = next_call(&mut stream);
         assert!(!fixture.is_up());
         stream.write_all(&encode_log_reply(again, ResultCode::Ok)).unwrap();
-        fixture.wait_for("it is up again", Fixture::is_up);
+        fixture.wait_for("the upstream is up again", Fixture::is_up);
         fixture.end();
     }
 }

@@ -9,7 +9,7 @@ use crate::process::{Relay, program};
 use crate::upstream::{Calls, Sender, upstream};
 
 #[test]
-fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_next_one_too() {
+fn calls_behind_a_refused_one_are_resent_if_connections_break() {
     let (folder, (listener, address)) = (tempfile::tempdir().unwrap(), upstream());
     let one_by_one = "batch_entries = 1\nbackoff_min_ms = 1\nbackoff_max_ms = 2";
     let relay = Relay::start(program(), folder.path(), &address, one_by_one);
@@ -67,7 +67,7 @@ fn take(
 }
 
 #[test]
-fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_it_arrive() {
+fn entry_that_always_breaks_connections_is_rejected_alone() {
     let (folder, (listener, address)) = (tempfile::tempdir().unwrap(), upstream());
     let relay = Relay::start(program(), folder.path(), &address, SHORT_PAUSES);
     let mut sender = Sender::of(&relay);
@@ -90,7 +90,7 @@ fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_i
 }
 
 #[test]
-fn an_upstream_that_hangs_up_on_everything_for_long_costs_nothing() {
+fn no_entry_is_lost_while_an_upstream_breaks_every_call() {
     let (folder, (listener, address)) = (tempfile::tempdir().unwrap(), upstream());
     let relay = Relay::start(program(), folder.path(), &address, SHORT_PAUSES);
     let mut sender = Sender::of(&relay);

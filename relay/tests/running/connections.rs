@@ -21,7 +21,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn clients_leave_the_relay_the_files_that_it_needs() {
+fn many_clients_leave_enough_descriptors_for_the_relay() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("prlimit");
     command.arg(format!("--nofile=128:{LIMIT}")).arg(env!("CARGO_BIN_EXE_blkin-relay"));
@@ -46,7 +46,7 @@ fn clients_leave_the_relay_the_files_that_it_needs() {
 }
 
 #[test]
-fn who_asks_while_no_file_can_be_opened_is_answered_once_that_is_over() {
+fn http_request_is_answered_once_descriptors_are_free_again() {
     let folder = tempfile::tempdir().unwrap();
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
     relay.limit_files(0);

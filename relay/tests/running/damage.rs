@@ -24,7 +24,7 @@ fn start_without(folder: &Path, takes: impl Fn(&Path)) -> Relay {
 }
 
 #[test]
-fn what_was_removed_from_the_spool_is_told_of_with_the_upstream_that_does_not_get_it() {
+fn removed_segment_is_logged_with_the_upstream_that_lost_it() {
     let folder = tempfile::tempdir().unwrap();
     let relay = start_without(folder.path(), |spool| {
         std::fs::remove_file(spool.join("0000000000000001.spool")).unwrap();
@@ -36,7 +36,7 @@ fn what_was_removed_from_the_spool_is_told_of_with_the_upstream_that_does_not_ge
 }
 
 #[test]
-fn a_start_without_positions_tells_that_upstreams_get_what_they_may_have() {
+fn start_without_positions_logs_that_entries_are_sent_again() {
     let folder = tempfile::tempdir().unwrap();
     let relay = start_without(folder.path(), |spool| std::fs::remove_file(spool.join("positions")).unwrap());
     let words = "without its positions, every upstream is sent again what the spool holds";

@@ -71,7 +71,7 @@ fn set_immutable(path: &Path, flag: &str) {
 }
 
 #[test]
-fn a_relay_that_reads_a_large_spool_can_be_ended_meanwhile_and_leaves_it_as_it_is() {
+fn stop_while_reading_a_large_spool_leaves_it_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
     Sender::of(&relay).send("zipkin", vec![b'x'; 1000]);
@@ -92,7 +92,7 @@ fn a_relay_that_reads_a_large_spool_can_be_ended_meanwhile_and_leaves_it_as_it_i
 }
 
 #[test]
-fn a_start_over_files_that_cannot_be_opened_written_or_removed_goes_on_with_all_that_can_be_read() {
+fn start_with_unusable_spool_files_delivers_the_readable_ones() {
     let disk = Disk::new();
     let folder = disk.mounted().join("spool");
     // A segment has room for two or three entries.
@@ -133,7 +133,10 @@ fn a_start_over_files_that_cannot_be_opened_written_or_removed_goes_on_with_all_
         std::thread::yield_now();
     }
     let length = first.metadata().unwrap().len();
-    assert!(sum(&relay, "blkin_relay_spool_bytes") > length, "it lies there still");
+    assert!(
+        sum(&relay, "blkin_relay_spool_bytes") > length,
+        "the segment that cannot be removed still counts"
+    );
     set_immutable(&first, "-i");
     while sum(&relay, "blkin_relay_spool_bytes") > length {
         std::thread::yield_now();

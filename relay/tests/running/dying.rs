@@ -18,7 +18,7 @@ use crate::upstream::{Sender, upstream};
 const DIES_OF: &str = "BLKIN_TEST_UPSTREAM_DIES_OF";
 
 #[test]
-fn an_upstream_dies_of_an_entry_and_gets_those_behind_it() {
+fn upstream_that_crashes_on_an_entry_gets_all_others() {
     let (folder, (listener, address)) = (tempfile::tempdir().unwrap(), upstream());
     let relay = Relay::start(program(), folder.path(), &address, "backoff_min_ms = 1\nbackoff_max_ms = 2");
     let mut sender = Sender::of(&relay);
@@ -40,7 +40,7 @@ fn an_upstream_dies_of_an_entry_and_gets_those_behind_it() {
 /// Runs the upstream process until it dies or everything has arrived, and adds the accepted entries to `taken`.
 fn run_upstream(listener: &TcpListener, dies_of: &str, taken: &mut Vec<String>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "dying::the_upstream", "--nocapture"]).env(DIES_OF, dies_of);
+    command.args(["--exact", "dying::upstream_child_process", "--nocapture"]).env(DIES_OF, dies_of);
     let listening = OwnedFd::from(listener.try_clone().unwrap());
     let mut process = command.stdin(listening).stdout(Stdio::piped()).spawn().unwrap();
     for line in BufReader::new(process.stdout.take().unwrap()).lines() {
@@ -54,7 +54,7 @@ fn run_upstream(listener: &TcpListener, dies_of: &str, taken: &mut Vec<String>) 
 
 /// Tests nothing by itself: it is the process that the other test starts.
 #[test]
-fn the_upstream() {
+fn upstream_child_process() {
     let Ok(dies_of) = std::env::var(DIES_OF) else { return };
     let listener = TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     // Otherwise the first line would continue one that the test harness has begun.

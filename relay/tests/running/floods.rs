@@ -25,7 +25,7 @@ fn connect(relay: &Relay) -> TcpStream {
 }
 
 #[test]
-fn the_log_names_who_sent_a_call_that_cannot_be_read_and_not_each_of_a_flood() {
+fn malformed_calls_are_logged_once_a_second_with_the_peer() {
     let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
     let call = encode_log_call(1, &[LogEntry { category: "zipkin".into(), message: b"AA==".to_vec() }]);
@@ -42,14 +42,16 @@ fn the_log_names_who_sent_a_call_that_cannot_be_read_and_not_each_of_a_flood() {
     assert_eq!(sum(&relay, "blkin_relay_entries_lost_total{cause=\"malformed\"}"), 300);
     let peer = format!("peer={}", stream.local_addr().unwrap());
     let told = relay.end();
-    let named =
-        told.iter().find(|line| line.contains("a Scribe call cannot be read: ")).expect("nothing is told");
+    let named = told
+        .iter()
+        .find(|line| line.contains("a Scribe call cannot be read: "))
+        .expect("no malformed call is logged");
     assert!(named.contains(&peer), "{named} should name {peer}");
     assert_few(&told, "be read", begun);
 }
 
 #[test]
-fn connections_that_are_closed_for_what_they_send_are_not_each_told_of() {
+fn garbage_connections_are_logged_at_most_once_a_second() {
     let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
     for _ in 0..300 {
@@ -61,7 +63,7 @@ fn connections_that_are_closed_for_what_they_send_are_not_each_told_of() {
 }
 
 #[test]
-fn copies_of_damage_that_the_disk_does_not_take_are_not_each_told_of() {
+fn failed_copies_of_damage_are_logged_at_most_once_a_second() {
     const RECORDS: usize = 300;
     let (folder, address) = (tempfile::tempdir().unwrap(), "127.0.0.1:1");
     let relay = Relay::start(program(), folder.path(), address, "");
@@ -85,7 +87,7 @@ fn copies_of_damage_that_the_disk_does_not_take_are_not_each_told_of() {
 }
 
 #[test]
-fn segments_that_leave_a_full_spool_are_not_each_told_of() {
+fn evicted_segments_are_logged_at_most_once_a_second() {
     let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
     let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", smallest);
@@ -97,7 +99,7 @@ fn segments_that_leave_a_full_spool_are_not_each_told_of() {
 }
 
 #[test]
-fn positions_that_cannot_be_written_down_are_not_told_of_with_each_segment_that_leaves() {
+fn failed_position_writes_are_logged_at_most_once_a_second() {
     let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
     let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", smallest);

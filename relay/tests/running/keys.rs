@@ -34,7 +34,7 @@ fn sizes(configuration: &str, messages: usize, bytes: usize) -> Vec<usize> {
 }
 
 #[test]
-fn a_call_has_so_many_entries_and_bytes_and_waits_for_so_many_before_it() {
+fn calls_respect_window_calls_batch_entries_and_batch_bytes() {
     assert_eq!(sizes("window_calls = 1", 4, 1500), [4]);
     assert_eq!(sizes("window_calls = 1\nbatch_entries = 2", 4, 1500), [2, 2]);
     assert_eq!(sizes("window_calls = 1\nbatch_bytes = 4096", 4, 1500), [2, 2]);
@@ -51,7 +51,7 @@ fn an_upstream_that_is_silent_for_io_timeout_ms_is_called_again() {
 }
 
 #[test]
-fn an_upstream_that_is_away_is_tried_after_pauses_as_configured() {
+fn unreachable_upstream_is_retried_after_configured_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let pauses = "backoff_min_ms = 1\nbackoff_max_ms = 2";
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", pauses);
@@ -91,13 +91,13 @@ fn annotations_are_counted_in_the_span_category_alone() {
 }
 
 #[test]
-fn beyond_the_configured_connections_a_silent_one_makes_room() {
+fn silent_connection_makes_room_at_the_connection_limit() {
     let folder = tempfile::tempdir().unwrap();
     let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "scribe_max_connections = 1");
     let mut first = TcpStream::connect(&relay.scribe).unwrap();
     first.set_read_timeout(Some(LIMIT)).unwrap();
     Sender::of(&relay).send("zipkin", vec![b'x'; 10]);
-    assert_eq!(first.read(&mut [0]).unwrap(), 0, "it is closed for no other reason");
+    assert_eq!(first.read(&mut [0]).unwrap(), 0, "the silent connection makes room");
 }
 
 /// The line with which a relay logs that it is ready, if the journal reads its log or not.
@@ -118,17 +118,17 @@ fn ready_line(format: &str, is_journal: bool) -> String {
     let ready = BufReader::new(log).lines().map(Result::unwrap).find(|line| line.contains("ready"));
     relay.kill().unwrap();
     relay.wait().unwrap();
-    ready.expect("it ended")
+    ready.expect("the relay ended before it was ready")
 }
 
 #[test]
-fn the_log_is_json_where_that_is_wanted() {
+fn log_is_json_if_configured() {
     let line = ready_line("json", false);
     assert!(line.starts_with("{\"timestamp\":\"") && line.ends_with('}'), "{line}");
 }
 
 #[test]
-fn the_journal_is_told_the_priority_of_each_line() {
+fn journal_lines_begin_with_their_priority() {
     assert!(ready_line("json", true).starts_with("<6>{\"timestamp\":\""));
     assert!(ready_line("text", true).starts_with("<6>2"));
     assert!(ready_line("text", false).starts_with('2'));

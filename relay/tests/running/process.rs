@@ -94,7 +94,7 @@ impl Relay {
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let next = || match self.log.recv_timeout(LIMIT) {
-            Err(RecvTimeoutError::Timeout) => panic!("it does not end"),
+            Err(RecvTimeoutError::Timeout) => panic!("the relay does not end"),
             line => line.ok(),
         };
         let log = std::iter::from_fn(next).collect();

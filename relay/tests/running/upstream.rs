@@ -52,14 +52,14 @@ impl Calls {
         let (told, accepted) = channel();
         let listener = listener.try_clone().unwrap();
         std::thread::spawn(move || told.send(listener.accept().unwrap().0));
-        let stream = accepted.recv_timeout(LIMIT).expect("the relay did not call");
+        let stream = accepted.recv_timeout(LIMIT).expect("the relay did not connect");
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         Calls { stream, frames: FrameReader::new(&Limits::default()) }
     }
 
     /// The sequence number of the next call, and the messages of its entries.
     pub(crate) fn next(&mut self) -> (i32, Vec<Vec<u8>>) {
-        self.next_or_end().expect("the relay broke off")
+        self.next_or_end().expect("the relay closed the connection")
     }
 
     /// As [`next`](Self::next); none when the relay has closed this connection.

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_oldest_leave_a_full_spool_and_only_who_misses_them_counts_them() {
+fn full_spool_evicts_oldest_and_charges_only_lagging_upstreams() {
     let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["alive:1", "dead:1"]);
     let mut got = Vec::new();
     for _ in 0..100 {
@@ -35,7 +35,7 @@ fn a_batch_under_way_that_is_evicted_is_counted_once() {
 }
 
 #[test]
-fn a_full_spool_that_keeps_the_oldest_refuses_until_there_is_room() {
+fn full_spool_in_refuse_mode_refuses_until_there_is_room() {
     let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
     let mut accepted = 0;
     while fixture.append(10).is_ok() {
@@ -52,7 +52,7 @@ fn a_full_spool_that_keeps_the_oldest_refuses_until_there_is_room() {
 
 /// Housekeeping has begun to write the positions, and the disk is slow.
 #[test]
-fn a_full_spool_waits_for_positions_that_are_being_written_down_and_has_room_then() {
+fn full_spool_waits_for_a_position_write_that_frees_room() {
     let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
     while fixture.append(10).is_ok() {}
     fixture.spool().roll().unwrap();
@@ -61,7 +61,7 @@ fn a_full_spool_waits_for_positions_that_are_being_written_down_and_has_room_the
     let (spool, draft) = (fixture.spool.take().unwrap(), Fixture::draft(0..10));
     let (told, appended) = std::sync::mpsc::channel();
     std::thread::spawn(move || told.send(spool.append(&[draft], &|| {}).map(|()| spool.figures().segments)));
-    let segments = appended.recv_timeout(PATIENCE).expect("it turns without an end").unwrap();
+    let segments = appended.recv_timeout(PATIENCE).expect("the append does not return").unwrap();
     assert_eq!(segments, 1);
 }
 
@@ -73,7 +73,7 @@ fn make_stay(fixture: &Fixture, number: u64) {
 }
 
 #[test]
-fn what_has_left_and_cannot_be_removed_takes_its_room_until_it_can() {
+fn unremovable_segment_counts_as_used_until_it_is_removed() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     (0..20).for_each(|_| fixture.append(10).unwrap());
     let first = fixture.spool().lock().segments[0].length;
@@ -94,7 +94,7 @@ fn what_has_left_and_cannot_be_removed_takes_its_room_until_it_can() {
 }
 
 #[test]
-fn a_full_spool_that_cannot_remove_its_oldest_refuses_and_drops_no_more() {
+fn full_spool_refuses_when_its_oldest_cannot_be_removed() {
     let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["dead:1"]);
     while fixture.spool().figures().bytes < 240 << 10 {
         fixture.append(10).unwrap();
@@ -105,7 +105,11 @@ fn a_full_spool_that_cannot_remove_its_oldest_refuses_and_drops_no_more() {
         fixture.check();
     }
     let first = fixture.spool().lock().segments[0].before.entries;
-    assert_eq!(fixture.lost(0, Loss::SpoolEvicted), first, "but for those that should have made room");
+    assert_eq!(
+        fixture.lost(0, Loss::SpoolEvicted),
+        first,
+        "only the entries of the first segment are evicted"
+    );
     assert_eq!(fixture.spool().lock().segments[0].number, 2);
     fs::remove_dir_all(segment::path(fixture.folder.path(), 1)).unwrap();
     fixture.spool().remove_left().unwrap();
@@ -114,7 +118,7 @@ fn a_full_spool_that_cannot_remove_its_oldest_refuses_and_drops_no_more() {
 }
 
 #[test]
-fn a_spool_that_a_restart_makes_smaller_shrinks_in_steps_and_what_leaves_is_not_read() {
+fn spool_shrinks_in_steps_after_restart_with_a_lower_limit() {
     let mut fixture = Fixture::new(roomy(), &["dead:1", "alive:2"]);
     (0..200).for_each(|_| fixture.append(10).unwrap());
     fixture.drain(1);
@@ -127,8 +131,8 @@ fn a_spool_that_a_restart_makes_smaller_shrinks_in_steps_and_what_leaves_is_not_
     let read = segment::tests::read_so_far() - before;
     assert!(read < 2 * fixture.limits.bytes, "{read} of {}", all.bytes);
     fixture.append(1).unwrap();
-    assert!(fixture.spool().figures().segments >= all.segments - 1, "one leaves for what comes");
-    assert_eq!(fixture.drain(1), [2000], "it waits for no others");
+    assert!(fixture.spool().figures().segments >= all.segments - 1, "an append evicts at most one segment");
+    assert_eq!(fixture.drain(1), [2000], "delivery does not wait until the spool has shrunk");
     while fixture.spool().figures().bytes > fixture.limits.bytes {
         let segments = fixture.spool().figures().segments;
         fixture.spool().shrink();
@@ -143,7 +147,7 @@ fn a_spool_that_a_restart_makes_smaller_shrinks_in_steps_and_what_leaves_is_not_
 }
 
 #[test]
-fn a_spool_that_keeps_the_oldest_is_not_made_smaller() {
+fn spool_in_refuse_mode_is_not_shrunk() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     (0..50).for_each(|_| fixture.append(10).unwrap());
     fixture.spool().sweep().unwrap();
@@ -166,7 +170,7 @@ fn the_header_of_a_new_segment_stays_within_the_bound() {
 }
 
 #[test]
-fn an_append_gives_a_sign_of_life_between_what_a_slow_disk_takes_its_time_for() {
+fn append_signals_life_between_slow_disk_operations() {
     let fixture = Fixture::new(tight(WhenFull::DropOldest), &["dead:1"]);
     let state = || {
         let figures = fixture.spool().figures();

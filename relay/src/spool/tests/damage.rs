@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
+fn damage_loses_only_the_hit_records_and_counts_each_entry() {
     // Damage in the payload of the fourth record, then in its header, then in the segment's header.
     let record = record_bytes(2 * ENTRY_BYTES) as u64;
     for offset in [64 + 3 * record + 500, 64 + 3 * record + 5, 20] {
@@ -23,11 +23,11 @@ fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
             assert!(got.is_sorted() && fixture.spool().is_drained(upstream));
         }
         assert_eq!(fixture.aside(), 1);
-        assert_eq!(fixture.spool().figures().damaged_regions, 1, "the same region, not another");
+        assert_eq!(fixture.spool().figures().damaged_regions, 1, "the same region is not counted twice");
         let unsaid = |fixture: &Fixture| fixture.spool().lock().upstreams[1].unsaid_damage(Instant::now());
         let lost = fixture.lost(1, Loss::Damaged);
         assert_eq!(unsaid(&fixture), (lost > 0).then_some(lost));
-        assert_eq!(unsaid(&fixture), None, "it was told of");
+        assert_eq!(unsaid(&fixture), None, "the loss is reported only once");
         fixture.append(1).unwrap();
         assert_eq!(fixture.drain(0), [100]);
         fixture.check();
@@ -35,7 +35,7 @@ fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
 }
 
 #[test]
-fn damage_of_which_no_copy_can_be_kept_is_counted_once() {
+fn damage_that_cannot_be_copied_aside_is_counted_once() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(10).unwrap();
     let payload = (SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES) as u64;
@@ -44,13 +44,16 @@ fn damage_of_which_no_copy_can_be_kept_is_counted_once() {
     fs::remove_dir_all(&aside).unwrap();
     fs::write(aside, "no folder for a copy").unwrap();
     for _ in 0..3 {
-        assert!(fixture.batch(0).unwrap().is_empty(), "a call that broke off is read again");
+        assert!(
+            fixture.batch(0).unwrap().is_empty(),
+            "the damaged place holds no entries, however often it is read"
+        );
         assert_eq!(fixture.spool().figures().damaged_regions, 1);
     }
 }
 
 #[test]
-fn damage_in_thousands_of_places_is_counted_and_holds_up_no_start() {
+fn thousands_of_damaged_places_do_not_slow_the_start() {
     const RECORDS: u64 = 4000;
     let record = record_bytes(ENTRY_BYTES) as u64;
     // Damage in the payload of every second record, or in its header.
@@ -79,7 +82,7 @@ fn damage_in_thousands_of_places_is_counted_and_holds_up_no_start() {
 }
 
 #[test]
-fn damage_at_the_end_is_counted_once_an_upstream_comes_to_it_and_not_with_what_follows() {
+fn damage_at_the_end_is_counted_when_an_upstream_reaches_it() {
     let record = record_bytes(2 * ENTRY_BYTES) as u64;
     let third = SEGMENT_HEADER_BYTES as u64 + 2 * record;
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
@@ -97,7 +100,7 @@ fn damage_at_the_end_is_counted_once_an_upstream_comes_to_it_and_not_with_what_f
 
 /// A bad place in the payload of the fourth record, in its header, and from there to the end of the segment.
 #[test]
-fn a_place_that_the_disk_does_not_give_back_costs_the_records_that_it_hit() {
+fn unreadable_place_loses_only_the_records_it_hits() {
     let record = record_bytes(2 * ENTRY_BYTES) as u64;
     let fourth = SEGMENT_HEADER_BYTES as u64 + 3 * record;
     for bad in [fourth + 500..fourth + 501, fourth + 5..fourth + 6, fourth + 500..u64::MAX] {
@@ -110,20 +113,20 @@ fn a_place_that_the_disk_does_not_give_back_costs_the_records_that_it_hit() {
         for upstream in 0..2 {
             let (got, bad_places) = fixture.drain_over_bad_places(upstream);
             assert!(got.starts_with(&[0, 1, 2, 3, 4, 5]) && fixture.spool().is_drained(upstream), "{got:?}");
-            assert!((1..=2).contains(&bad_places), "what begins before it, and what begins in it");
+            assert!((1..=2).contains(&bad_places), "one read begins before the bad place, and one in it");
             let missing = 100 - got.len() as u64;
             assert_eq!(fixture.lost(upstream, Loss::Damaged), missing);
             assert!(if bad.end == u64::MAX { missing > 10 } else { (2..=6).contains(&missing) }, "{missing}");
             assert!(got.is_sorted());
         }
         let regions = fixture.spool().figures().damaged_regions;
-        assert_eq!(fixture.aside() as u64, regions, "each is counted once, whoever comes to it");
+        assert_eq!(fixture.aside() as u64, regions, "each region is counted once for all upstreams");
         fixture.check();
     }
 }
 
 #[test]
-fn a_start_goes_on_without_the_header_of_a_segment_that_the_disk_does_not_give_back() {
+fn start_continues_when_a_segment_header_is_unreadable() {
     // The header of the first segment, and of the newest one; the records in the same 4 KiB are lost with it.
     for number in [1, 2] {
         let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
@@ -141,13 +144,13 @@ fn a_start_goes_on_without_the_header_of_a_segment_that_the_disk_does_not_give_b
         assert_eq!(fixture.aside() as u64, fixture.spool().figures().damaged_regions);
         fixture.check();
         fixture.open_with_bad_place(number, 0..4096);
-        assert_eq!(fixture.spool().figures().segments, 2, "no further one");
+        assert_eq!(fixture.spool().figures().segments, 2, "the second start adds no segment");
         fixture.check();
     }
 }
 
 #[test]
-fn a_start_leaves_out_a_segment_of_which_the_disk_gives_back_nothing() {
+fn start_skips_a_segment_that_is_wholly_unreadable() {
     // The positions know all of its records, then only some, then none.
     for (swept, lost) in [(3, 3), (2, 3), (0, 1)] {
         let mut fixture = Fixture::new(roomy(), &["a:1"]);
@@ -168,7 +171,7 @@ fn a_start_leaves_out_a_segment_of_which_the_disk_gives_back_nothing() {
 }
 
 #[test]
-fn what_the_positions_do_not_know_and_the_disk_does_not_give_back_is_counted() {
+fn unreadable_records_unknown_to_the_positions_are_counted() {
     let fifth = SEGMENT_HEADER_BYTES as u64 + 4 * record_bytes(4 * ENTRY_BYTES) as u64;
     // A bad place in the payload of the fifth of six records, of four entries each: the next record tells how much it held.
     // From there to the end: its own header tells, and at least one more entry followed. From its header on: nothing tells.
@@ -200,7 +203,7 @@ fn what_the_positions_do_not_know_and_the_disk_does_not_give_back_is_counted() {
 }
 
 #[test]
-fn a_disk_that_takes_nothing_has_more_than_a_bad_place_and_nothing_is_passed_over() {
+fn bad_place_is_not_skipped_while_the_disk_is_unwritable() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(2).unwrap();
     fixture.spool().set_bad_place(0..u64::MAX);
@@ -214,7 +217,7 @@ fn a_disk_that_takes_nothing_has_more_than_a_bad_place_and_nothing_is_passed_ove
 }
 
 #[test]
-fn a_disk_that_becomes_read_only_gives_what_it_has_and_takes_more_once_it_can_be_written() {
+fn read_only_disk_still_delivers_and_accepts_once_writable() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(2).unwrap();
     let segment = fixture.first_segment();
@@ -235,14 +238,14 @@ fn a_disk_that_becomes_read_only_gives_what_it_has_and_takes_more_once_it_can_be
     assert_eq!(
         fixture.drain(0),
         Vec::from_iter(0..72),
-        "positions could be written all the same, and were not"
+        "no positions were saved, so everything is sent again"
     );
     assert_eq!((fixture.damaged(0), fixture.aside()), (0, 0));
     fixture.check();
 }
 
 #[test]
-fn no_segment_follows_one_whose_end_the_disk_may_have_otherwise() {
+fn no_segment_is_begun_while_the_previous_end_is_uncertain() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(2).unwrap();
     // The sync of the write fails, that of the cut after it, and that of the cut before the next write.
@@ -257,7 +260,7 @@ fn no_segment_follows_one_whose_end_the_disk_may_have_otherwise() {
 }
 
 #[test]
-fn nothing_is_written_behind_what_was_emptied_whether_the_disk_says_so_or_not() {
+fn emptied_segment_takes_no_appends_even_if_its_sync_fails() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(2).unwrap();
     assert_eq!(fixture.drain(0), [0, 1]);
@@ -272,7 +275,7 @@ fn nothing_is_written_behind_what_was_emptied_whether_the_disk_says_so_or_not() 
 }
 
 #[test]
-fn a_start_over_damage_on_a_full_disk_gives_upstreams_what_is_whole_and_takes_more_once_there_is_room() {
+fn start_with_damage_on_a_full_disk_delivers_intact_entries() {
     let damages: [fn(&Path); 2] = [
         // The header of the newest segment is damaged: nothing more may be written to it.
         |folder| {
@@ -289,7 +292,7 @@ fn a_start_over_damage_on_a_full_disk_gives_upstreams_what_is_whole_and_takes_mo
         files::tests::set_full(true);
         fixture.open();
         assert_eq!(fixture.drain(0), [0, 1, 2, 3, 4]);
-        assert!(fixture.spool().sweep().is_err(), "nobody would be told");
+        assert!(fixture.spool().sweep().is_err(), "the sweep does not report the full disk");
         files::tests::set_full(false);
         fixture.append(2).unwrap();
         assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![5, 6], 0));
@@ -302,7 +305,7 @@ fn a_start_over_damage_on_a_full_disk_gives_upstreams_what_is_whole_and_takes_mo
 }
 
 #[test]
-fn what_a_start_on_a_full_disk_begins_in_place_of_a_segment_is_none_for_the_next_one() {
+fn repeated_starts_on_a_full_disk_count_the_damage_once() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(5).unwrap();
     fixture.spool().sweep().unwrap();
@@ -324,7 +327,7 @@ fn what_a_start_on_a_full_disk_begins_in_place_of_a_segment_is_none_for_the_next
 }
 
 #[test]
-fn a_damaged_segment_that_cannot_be_set_aside_keeps_nothing_else_from_upstreams() {
+fn damaged_segment_left_in_place_does_not_block_delivery() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     (0..7).for_each(|_| fixture.append(10).unwrap());
     fixture.spool().sweep().unwrap();
@@ -340,7 +343,7 @@ fn a_damaged_segment_that_cannot_be_set_aside_keeps_nothing_else_from_upstreams(
 }
 
 #[test]
-fn a_damaged_segment_that_cannot_be_set_aside_takes_its_room_until_it_is() {
+fn damaged_segment_counts_as_used_until_it_is_set_aside() {
     for is_removed in [false, true] {
         let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["a:1"]);
         while fixture.append(10).is_ok() {}
@@ -371,7 +374,7 @@ fn a_damaged_segment_that_cannot_be_set_aside_takes_its_room_until_it_is() {
 }
 
 #[test]
-fn what_comes_goes_behind_a_damaged_segment_that_cannot_be_set_aside() {
+fn new_entries_go_behind_a_damaged_segment_left_in_place() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(3).unwrap();
     fixture.spool().sweep().unwrap();
@@ -381,13 +384,17 @@ fn what_comes_goes_behind_a_damaged_segment_that_cannot_be_set_aside() {
     fixture.open();
     fixture.append(2).unwrap();
     assert_eq!(segment::numbers(fixture.folder.path()).unwrap(), [1, 2, 3]);
-    assert_eq!(fs::read(newest).unwrap(), [0x55; SEGMENT_HEADER_BYTES], "it is kept for a look");
+    assert_eq!(
+        fs::read(newest).unwrap(),
+        [0x55; SEGMENT_HEADER_BYTES],
+        "the damaged segment is kept for inspection"
+    );
     assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![0, 1, 2, 3, 4], 0));
     fixture.check();
 }
 
 #[test]
-fn what_comes_after_an_empty_segment_was_removed_lies_behind_all_that_upstreams_have() {
+fn new_entries_are_delivered_after_an_empty_segment_is_removed() {
     let removals: [fn(&Path); 2] = [
         |segment| fs::remove_file(segment).unwrap(),
         // As a segment that was emptied.

@@ -40,7 +40,7 @@ fn with_two_segments() -> Fixture {
 }
 
 #[test]
-fn a_segment_that_can_only_be_read_is_sent_and_takes_nothing_more() {
+fn read_only_segment_is_sent_but_not_appended_to() {
     let _unprivileged = Unprivileged::new();
     for (number, segments) in [(1, 2), (2, 3)] {
         let mut fixture = with_two_segments();
@@ -48,7 +48,7 @@ fn a_segment_that_can_only_be_read_is_sent_and_takes_nothing_more() {
         for entries in [1, 2] {
             fixture.open();
             fixture.append(entries).unwrap();
-            assert_eq!(fixture.spool().figures().segments, segments, "no start adds a further one");
+            assert_eq!(fixture.spool().figures().segments, segments, "a second start adds no segment");
         }
         assert_eq!((fixture.drain(0), fixture.damaged(0)), (Vec::from_iter(0..103), 0));
         fixture.spool().sweep().unwrap();
@@ -58,7 +58,7 @@ fn a_segment_that_can_only_be_read_is_sent_and_takes_nothing_more() {
 }
 
 #[test]
-fn the_torn_tail_of_a_segment_that_can_only_be_read_is_passed_over() {
+fn torn_tail_of_a_read_only_segment_is_skipped() {
     let _unprivileged = Unprivileged::new();
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(3).unwrap();
@@ -76,7 +76,7 @@ fn the_torn_tail_of_a_segment_that_can_only_be_read_is_passed_over() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_opened_is_set_aside_as_it_is_and_what_it_held_is_counted() {
+fn unopenable_segment_is_set_aside_and_its_entries_are_counted() {
     let _unprivileged = Unprivileged::new();
     // The last two cases: the positions know all that the newest segment held, or not all.
     for (number, unknown, lost) in [(1, 0, 0..60), (2, 0, 60..100), (2, 5, 60..101)] {
@@ -103,7 +103,7 @@ fn a_segment_that_cannot_be_opened_is_set_aside_as_it_is_and_what_it_held_is_cou
 
 /// After mending the permissions, a user can have the segment that was set aside sent this way.
 #[test]
-fn a_segment_that_was_set_aside_is_sent_by_a_relay_with_a_folder_of_its_own_for_it() {
+fn set_aside_segment_can_be_sent_from_a_folder_of_its_own() {
     let mut fixture = with_two_segments();
     fixture.spool = None;
     let folder = TempDir::new().unwrap();

@@ -36,7 +36,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_start_reads_the_disk_for_what_it_is_not_known_to_have() {
+fn start_reads_unconfirmed_entries_from_disk_not_page_cache() {
     const ENTRIES: u64 = 4000;
     let Some(mut fixture) = Fixture::on_disk(Limits { segment_bytes: 16 << 20, ..roomy() }) else { return };
     fixture.append(ENTRIES).unwrap();
@@ -45,12 +45,15 @@ fn a_start_reads_the_disk_for_what_it_is_not_known_to_have() {
     fixture.spool().roll().unwrap();
     fixture.spool().sweep().unwrap();
     let read = fixture.bytes_of_start();
-    assert!(read < ENTRIES * ENTRY_BYTES as u64 / 2, "{read} bytes, of which it was known");
+    assert!(
+        read < ENTRIES * ENTRY_BYTES as u64 / 2,
+        "{read} bytes, although they were known to be on the disk"
+    );
     assert_eq!(fixture.drain(0), Vec::from_iter(0..ENTRIES));
 }
 
 #[test]
-fn a_start_reads_the_disk_for_positions() {
+fn start_reads_positions_from_disk_not_page_cache() {
     let Some(mut fixture) = Fixture::on_disk(roomy()) else { return };
     fixture.spool().sweep().unwrap();
     let read = fixture.bytes_of_start();

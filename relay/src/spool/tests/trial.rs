@@ -11,7 +11,7 @@ fn newest(fixture: &Fixture) -> PathBuf {
 }
 
 #[test]
-fn a_trial_leaves_nothing_behind_and_nothing_leaves_for_it() {
+fn write_trial_leaves_the_spool_unchanged() {
     for when_full in [WhenFull::DropOldest, WhenFull::Refuse] {
         let mut fixture = Fixture::new(tight(when_full), &["a:1"]);
         fixture.append(3).unwrap();
@@ -30,7 +30,7 @@ fn a_trial_leaves_nothing_behind_and_nothing_leaves_for_it() {
 }
 
 #[test]
-fn a_trial_takes_nothing_from_upstreams_where_an_entry_would() {
+fn write_trial_evicts_nothing_even_if_an_entry_would() {
     let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["dead:1"]);
     while fixture.spool().figures().bytes + (BYTES as u64) < fixture.limits.bytes {
         fixture.append(10).unwrap();
@@ -41,7 +41,7 @@ fn a_trial_takes_nothing_from_upstreams_where_an_entry_would() {
 }
 
 #[test]
-fn a_spool_that_keeps_the_oldest_takes_a_trial_once_it_would_take_entries() {
+fn write_trial_in_refuse_mode_fails_until_there_is_room() {
     let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
     while fixture.append(10).is_ok() {}
     assert!(matches!(fixture.spool().try_out(10 * ENTRY_BYTES, &|| {}), Err(AppendError::Full)));
@@ -51,7 +51,7 @@ fn a_spool_that_keeps_the_oldest_takes_a_trial_once_it_would_take_entries() {
 }
 
 #[test]
-fn a_trial_fails_as_long_as_entries_would() {
+fn write_trial_fails_as_long_as_appends_would() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.append(1).unwrap();
     fixture.spool().set_writable(false);
@@ -69,7 +69,7 @@ fn a_trial_fails_as_long_as_entries_would() {
 }
 
 #[test]
-fn a_crash_in_the_middle_of_a_trial_leaves_a_tail_that_is_no_entry() {
+fn tail_left_by_a_crashed_trial_is_cut_off() {
     for cut in [1, 8, 47, 48, 4096, BYTES] {
         let mut fixture = Fixture::new(roomy(), &["a:1"]);
         fixture.append(3).unwrap();
@@ -85,7 +85,7 @@ fn a_crash_in_the_middle_of_a_trial_leaves_a_tail_that_is_no_entry() {
 }
 
 #[test]
-fn no_record_begins_in_a_trial() {
+fn trial_filler_contains_no_record_magic() {
     let filler = filler(1 << 20);
     assert_eq!(filler.len(), 1 << 20);
     assert!(filler.chunks(layout::ALIGNMENT).all(|word| !word.starts_with(&layout::RECORD_MAGIC[..1])));

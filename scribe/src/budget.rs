@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_announced_or_small_takes_nothing() {
+    async fn small_messages_take_nothing_from_the_budget() {
         let budget = Budget::new(3 * MIB - 2 * FREE_BYTES, MIB);
         let mut shares = Vec::new();
         for _ in 0..1000 {
@@ -220,12 +220,12 @@ mod tests {
         assert_eq!(
             budget.0.lane.available_permits(),
             1,
-            "there was room in the common part, but for the free bytes"
+            "both large messages fit into the common part, without their free bytes"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_may_hold_more_than_it_asked_for_so_that_it_asks_rarely() {
+    async fn message_is_granted_more_than_it_asks_for() {
         let mut share = Budget::new(2 * MIB, MIB).share();
         for (bytes, granted) in [(1, 1), (FREE_BYTES + 1, 2 * FREE_BYTES), (MIB / 2 + 1, MIB)] {
             let granted = granted.max(FREE_BYTES);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_holds_all_that_it_took_in_steps() {
+    async fn memory_taken_in_steps_is_held_until_the_message_ends() {
         let budget = Budget::new(3 * MIB - FREE_BYTES, MIB);
         let common = &budget.0.common;
         let mut share = held(&budget, MIB / 2).await;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_for_more_than_there_can_be_in_common_keeps_nothing_of_it_from_others() {
+    async fn request_beyond_the_common_part_does_not_block_others() {
         let budget = Budget::new(MIB + MIB / 2, MIB);
         let in_lane = held(&budget, MIB).await;
         let mut large = budget.share();
@@ -253,13 +253,13 @@ mod tests {
         tokio::pin!(large);
         assert!(tokio::time::timeout(Duration::ZERO, &mut large).await.is_err());
         let other = tokio::time::timeout(Duration::ZERO, held(&budget, MIB / 2)).await;
-        assert!(other.is_ok(), "there is room for it");
+        assert!(other.is_ok(), "the common part has room for the smaller message");
         drop(in_lane);
         large.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn messages_that_are_half_there_become_whole_one_after_the_other() {
+    async fn partial_messages_complete_in_turn_within_the_budget() {
         const TOTAL: usize = 4 * MIB;
         let (budget, all) = (Budget::new(TOTAL, MIB), Arc::new(AtomicUsize::new(0)));
         let mut messages = JoinSet::new();
@@ -283,11 +283,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_holds_memory_in_silence_is_dropped_once_others_wait() {
+    async fn silent_holder_of_memory_is_dropped_once_others_wait() {
         let budget = Budget::new(MIB, MIB);
         let silent = held(&budget, MIB).await;
         let day = Duration::from_secs(86_400);
-        assert!(tokio::time::timeout(day, silent.hurry(pending::<()>())).await.is_err(), "nobody waits");
+        assert!(
+            tokio::time::timeout(day, silent.hurry(pending::<()>())).await.is_err(),
+            "a silent holder was dropped while nobody waits"
+        );
         let (began, waiting) = (
             Instant::now(),
             tokio::spawn({
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn others_wait_for_who_sends_fast_enough() {
+    async fn fast_enough_sender_is_not_dropped_while_others_wait() {
         let budget = Budget::new(64 * MIB, 64 * MIB);
         let mut share = held(&budget, MIB).await;
         let mut other = budget.share();
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waited_for_memory_has_as_long_as_others_to_send_then() {
+    async fn waiting_for_memory_does_not_count_as_slow_sending() {
         let budget = Budget::new(2 * MIB - FREE_BYTES, MIB);
         let (in_common, _in_lane) = (held(&budget, MIB).await, held(&budget, 2 * MIB).await);
         let [mut share, mut other] = [budget.share(), budget.share()];
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_holds_no_memory_may_be_silent_while_others_wait() {
+    async fn silent_message_without_memory_is_not_dropped() {
         let budget = Budget::new(MIB, MIB);
         let (_in_lane, small) = (held(&budget, MIB).await, held(&budget, FREE_BYTES).await);
         let mut other = budget.share();
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_that_drip_do_not_make_up_for_slowness() {
+    async fn trickling_bytes_do_not_save_a_slow_sender() {
         for step in [1, (PACE_BYTES - 1) / 10] {
             let budget = Budget::new(MIB, MIB);
             let mut share = held(&budget, MIB / 2).await;
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_memory_of_a_closed_budget() {
+    async fn closed_budget_denies_memory_without_waiting() {
         let budget = Budget::new(2 * MIB, MIB);
         let _held = (held(&budget, MIB).await, held(&budget, 2 * MIB).await);
         let waiting = tokio::spawn({
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_slow_is_not_waited_for_once_the_budget_is_closed() {
+    async fn slow_sender_is_stopped_once_the_budget_is_closed() {
         let budget = Budget::new(2 * MIB, MIB);
         let (share, began) = (budget.share(), Instant::now());
         budget.close();

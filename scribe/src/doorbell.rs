@@ -97,7 +97,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_bell_that_was_rung_before_is_heard_once() {
+    fn rings_before_the_wait_are_heard_once() {
         let bell = Doorbell::new().unwrap();
         bell.ring();
         bell.ring();
@@ -106,11 +106,11 @@ mod tests {
         assert!(begun.elapsed() < LONG);
         let due = Instant::now() + Duration::from_millis(20);
         bell.wait(Some(due)).unwrap();
-        assert!(Instant::now() >= due, "it was heard twice");
+        assert!(Instant::now() >= due, "the ring was heard twice");
     }
 
     #[test]
-    fn no_ring_is_missed_whoever_rings_while_it_is_heard() {
+    fn no_ring_is_missed_while_another_is_handled() {
         let bell = Doorbell::new().unwrap();
         let rung = Arc::new(std::sync::atomic::AtomicU64::new(0));
         let ringing = std::thread::spawn({

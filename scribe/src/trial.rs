@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_entry_on_which_it_breaks_is_given_up_and_all_others_are_answered() {
+    fn single_breaking_entry_is_given_up_and_others_answered() {
         let mut called = 0;
         let (mut answered, given_up) = run(20, 100, |entry| {
             called += u32::from(entry == 3);
@@ -173,18 +173,18 @@ mod tests {
     }
 
     #[test]
-    fn several_of_them_side_by_side_are_told_from_an_upstream_that_is_down() {
+    fn adjacent_bad_entries_are_distinguished_from_a_down_upstream() {
         let most = MOST_WITNESSES as u32;
         for together in [7, WITNESSES as u32 + 1, 100, most] {
             let (answered, given_up) = run(3000, 20_000, |entry| (3..3 + together).contains(&entry));
             assert_eq!((answered.len() as u32, given_up), (3000 - together, Vec::from_iter(3..3 + together)));
         }
         let (answered, given_up) = run(3000, 20_000, |entry| (3..=3 + most).contains(&entry));
-        assert_eq!((answered.len(), given_up), (3, vec![]), "nothing shows that it is not down");
+        assert_eq!((answered.len(), given_up), (3, vec![]), "no witness shows that the upstream is up");
     }
 
     #[test]
-    fn nothing_is_given_up_of_an_upstream_that_is_down_however_long() {
+    fn nothing_is_given_up_while_the_upstream_is_down() {
         let (answered, given_up) = run(1000, 100_000, |_| true);
         assert_eq!((answered, given_up), (vec![], vec![]));
         let mut calls = 0;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_that_breaks_half_of_all_calls_costs_less_than_one_entry_in_a_thousand() {
+    fn breaking_half_of_all_calls_loses_under_one_in_a_thousand() {
         let mut state = 1u64;
         let (answered, given_up) = run(300_000, 2_000_000, |_| {
             // Knuth's linear congruential generator (MMIX); its top bit.
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_behind_which_there_is_nothing_is_kept() {
+    fn entry_without_a_witness_is_never_given_up() {
         assert_eq!(run(1, 1000, |_| true), (vec![], vec![]));
         // All others were answered before it was sent for the last time.
         assert_eq!(run(TIMES, 1000, |entry| entry == 0), (Vec::from_iter(1..TIMES), vec![]));
     }
 
     #[test]
-    fn the_entries_that_are_held_are_few_and_again_so_once_all_are_decided() {
+    fn number_of_witnesses_is_bounded_and_resets() {
         let mut trial = Trial::default();
         assert!(trial.is_empty());
         trial.push(0);
@@ -248,17 +248,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_of_an_entry_that_nobody_wants_any_more_is_forgotten() {
+    fn failure_count_is_reset_when_the_suspect_is_removed() {
         let mut trial = suspected();
         trial.broke();
         trial.retain(|entry| *entry != 0);
-        assert_eq!(trial.next(), Some(&TIMES), "the first of those that are left");
+        assert_eq!(trial.next(), Some(&TIMES), "the first remaining entry is not next");
         trial.broke();
-        assert_eq!(trial.answered(), (Some(TIMES + 1), None), "it broke once");
+        assert_eq!(trial.answered(), (Some(TIMES + 1), None), "the new suspect has broken only once");
     }
 
     #[test]
-    fn what_was_counted_of_an_entry_stays_when_nobody_wants_another_one_any_more() {
+    fn failure_count_is_kept_when_another_entry_is_removed() {
         let mut trial = suspected();
         trial.retain(|entry| *entry != 19);
         trial.broke();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_of_an_entry_is_forgotten_when_it_breaks_on_the_next_as_well() {
+    fn failure_count_is_reset_when_the_witness_fails_too() {
         let mut trial = suspected();
         trial.broke();
         trial.broke();
@@ -276,13 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn the_suspect_is_called_by_turns_on_a_new_connection_and_on_that_of_its_witness() {
+    fn suspect_alternates_between_new_and_witness_connections() {
         let mut trial = Trial::default();
         (0..20).for_each(|entry| trial.push(entry));
-        assert!(!trial.wants_connection(), "nothing is suspected");
+        assert!(!trial.wants_connection(), "there is no suspect yet");
         for times in 1..TIMES {
             trial.broke();
-            assert!(!trial.wants_connection(), "a witness is called");
+            assert!(!trial.wants_connection(), "a witness needs no new connection");
             trial.answered();
             assert_eq!(trial.wants_connection(), times % 2 == 1);
         }

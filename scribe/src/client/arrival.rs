@@ -69,14 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_as_the_kernel_does() {
+    fn addresses_are_written_as_in_proc_net_tcp() {
         let of = |address: &str| written(address.parse().unwrap());
         assert_eq!(of("127.0.0.1:8080"), "0100007F:1F90");
         assert_eq!(of("[2001:db8::1]:9410"), "B80D0120000000000000000001000000:24C2");
     }
 
     #[test]
-    fn what_is_sent_again_is_told_from_what_waits_for_a_window() {
+    fn retransmission_is_distinguished_from_a_zero_window_wait() {
         let line = |timer, times| {
             format!(
                 "  12: 0100007F:A268 0100007F:B70D 01 00000E24:00000000 {timer}:0000001E {times}     0        0 \

@@ -204,7 +204,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn small_packets_fit_every_path() {
+    fn small_packet_mode_limits_the_tcp_segment_size() {
         for host in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(host).unwrap();
             let mut dial = Dial::new(&listener.local_addr().unwrap().to_string(), SLICE);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn why_each_address_of_a_name_did_not_answer_is_told() {
+    fn connect_error_gives_the_reason_for_each_address() {
         fn two(_: &str) -> io::Result<Vec<SocketAddr>> {
             Ok(vec![([127, 0, 0, 1], 1).into(), ([127, 0, 0, 2], 2).into()])
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_who_ends_does_not_wait_for_a_handshake() {
+    fn stopping_caller_does_not_wait_for_a_tcp_handshake() {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         listener.bind(&any.into()).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn name_servers_that_do_not_answer_are_given_up_and_the_caller_hears_of_the_wait() {
+    fn unanswered_name_lookup_times_out_and_polls_the_caller() {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         fn never(_: &str) -> io::Result<Vec<SocketAddr>> {
             ASKED.fetch_add(1, Relaxed);
@@ -266,11 +266,11 @@ mod tests {
         assert!(error.to_string().starts_with("no name server answered"), "{error}");
         assert!(heard >= 1, "{heard}");
         let _given_up_too = dial.connect(Packets::Large, &mut || Ok(())).unwrap_err();
-        assert_eq!(ASKED.load(Relaxed), 1, "who was asked waits still");
+        assert_eq!(ASKED.load(Relaxed), 1, "the first lookup still waits, so no other is started");
     }
 
     #[test]
-    fn names_are_asked_for_anew_once_there_was_an_answer() {
+    fn name_is_looked_up_again_after_each_answer() {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         fn none(_: &str) -> io::Result<Vec<SocketAddr>> {
             ASKED.fetch_add(1, Relaxed);

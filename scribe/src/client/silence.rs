@@ -63,12 +63,12 @@ mod tests {
         while !silence.is_too_long(|| *arrived.next().unwrap()) {
             std::thread::sleep(silence.look_at().saturating_duration_since(Instant::now()));
         }
-        assert_eq!(arrived.len(), 0, "it was looked at less often");
+        assert_eq!(arrived.len(), 0, "the silence ended before the last look");
         began.elapsed().as_secs_f64() / TIMEOUT.as_secs_f64()
     }
 
     #[test]
-    fn nobody_is_given_up_before_nothing_has_arrived_for_the_timeout() {
+    fn silence_timeout_restarts_whenever_something_arrives() {
         assert!(lasts(&[7, 7]) >= 1.0);
         assert!(lasts(&[0, 7, 7]) >= 2.0);
         assert!(lasts(&[7, 8, 9, 9]) >= 3.0);

@@ -48,7 +48,7 @@ fn serve(mut stream: TcpStream, answer: impl Fn(i32) -> Option<Vec<u8>>) {
 }
 
 #[test]
-fn answers_are_told_apart_and_the_connection_is_kept() {
+fn ok_and_try_later_are_distinguished_on_one_connection() {
     let address = server(|seq| {
         let code = if seq == 1 { ResultCode::Ok } else { ResultCode::TryLater };
         Some(encode_log_reply(seq, code))
@@ -62,7 +62,7 @@ fn answers_are_told_apart_and_the_connection_is_kept() {
 }
 
 #[test]
-fn the_wait_for_an_answer_begins_with_its_call_however_long_the_connection_was_idle() {
+fn answer_timeout_starts_with_the_call_not_the_idle_time() {
     let mut client = Client::new(&server(|seq| Some(encode_log_reply(seq, ResultCode::Ok))), LIMIT);
     call(&mut client).unwrap();
     let look_at = |client: &Client| client.connection.as_ref().unwrap().silence.look_at();
@@ -72,7 +72,7 @@ fn the_wait_for_an_answer_begins_with_its_call_however_long_the_connection_was_i
 }
 
 #[test]
-fn what_an_upstream_says_of_a_refusal_makes_no_lines_of_its_own() {
+fn refusal_text_is_reduced_to_a_single_line() {
     let said = "bad\n2026-11-24T00:00:00Z INFO all is well\r\u{2028}\n";
     let address = server(move |seq| Some(encode_exception("Log", seq, ExceptionKind::ProtocolError, said)));
     let refused = Reply::Refused("bad 2026-11-24T00:00:00Z INFO all is well".into());
@@ -80,7 +80,7 @@ fn what_an_upstream_says_of_a_refusal_makes_no_lines_of_its_own() {
 }
 
 #[test]
-fn a_reply_to_another_call_or_none_ends_the_connection() {
+fn wrong_or_missing_reply_ends_the_connection() {
     let mut client = Client::new(&server(|seq| Some(encode_log_reply(seq + 1, ResultCode::Ok))), SLICE);
     assert!(call(&mut client).is_err() && !is_connected(&client));
     let mut client = Client::new(&server(|_| None), SLICE);
@@ -88,7 +88,7 @@ fn a_reply_to_another_call_or_none_ends_the_connection() {
 }
 
 #[test]
-fn what_the_upstream_does_not_take_is_not_taken_for_written() {
+fn send_fails_if_the_upstream_reads_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     SockRef::from(&listener).set_recv_buffer_size(64 << 10).unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
@@ -97,7 +97,7 @@ fn what_the_upstream_does_not_take_is_not_taken_for_written() {
 }
 
 #[test]
-fn a_connection_that_takes_nothing_any_more_is_given_up_at_once() {
+fn failed_write_drops_the_connection_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
     client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
@@ -137,7 +137,7 @@ fn an_answer_may_come_byte_by_byte_and_several_at_once() {
 }
 
 #[test]
-fn an_answer_that_does_not_end_is_not_taken_for_silence() {
+fn incomplete_answer_is_not_reported_as_silence() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
     client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
@@ -148,7 +148,7 @@ fn an_answer_that_does_not_end_is_not_taken_for_silence() {
 }
 
 #[test]
-fn the_caller_s_own_address_is_never_called() {
+fn callers_own_address_is_never_called() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let own = listener.local_addr().unwrap();
@@ -162,14 +162,14 @@ fn the_caller_s_own_address_is_never_called() {
 }
 
 #[test]
-fn a_caller_who_ends_does_not_wait_for_an_upstream_that_reads_nothing() {
+fn stopping_caller_does_not_wait_for_a_stalled_upstream() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(60));
     let mut asked = 0;
     // Once while connecting, and once while the system accepts no more data.
     let mut alive = || {
         asked += 1;
-        assert!(asked < 9, "it goes on in spite of the end");
+        assert!(asked < 9, "the client goes on although its caller stopped it");
         if asked < 2 { Ok(()) } else { Err(io::Error::new(ErrorKind::Interrupted, "the end")) }
     };
     let error = client.send(|_| vec![0; 64 << 20], &mut alive).unwrap_err();
@@ -191,7 +191,7 @@ impl Write for Dripping {
 }
 
 #[test]
-fn a_caller_hears_of_the_wait_and_ends_it_while_an_upstream_takes_little_by_little() {
+fn caller_can_stop_a_write_that_advances_slowly() {
     let mut asked = 0;
     let mut alive = || {
         asked += 1;
@@ -203,7 +203,7 @@ fn a_caller_hears_of_the_wait_and_ends_it_while_an_upstream_takes_little_by_litt
 }
 
 #[test]
-fn a_caller_hears_of_every_call_and_none_waits_for_an_answer_once_it_ends() {
+fn alive_callback_runs_on_every_call_and_can_stop_the_client() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), LIMIT);
     let mut asked = 0;
@@ -220,7 +220,7 @@ fn a_caller_hears_of_every_call_and_none_waits_for_an_answer_once_it_ends() {
 }
 
 #[test]
-fn a_call_that_gets_on_may_take_longer_than_the_timeout() {
+fn call_that_makes_progress_may_exceed_the_timeout() {
     const TIMEOUT: Duration = Duration::from_millis(800);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     SockRef::from(&listener).set_recv_buffer_size(4 << 10).unwrap();
@@ -242,7 +242,7 @@ fn a_call_that_gets_on_may_take_longer_than_the_timeout() {
 }
 
 #[test]
-fn calls_that_arrive_behind_one_that_is_not_answered_are_no_answer() {
+fn further_calls_do_not_extend_the_wait_for_an_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE * 2);
     let began = Instant::now();
@@ -251,13 +251,13 @@ fn calls_that_arrive_behind_one_that_is_not_answered_are_no_answer() {
         if let Err(error) = client.wait(None, Some(Instant::now() + SLICE / 8)) {
             break error;
         }
-        assert!(began.elapsed() < SLICE * 6, "it is waited for although it is silent");
+        assert!(began.elapsed() < SLICE * 6, "the client still waits for a silent upstream");
     };
     assert_eq!(error.kind(), ErrorKind::TimedOut);
 }
 
 #[test]
-fn a_bell_or_a_time_ends_the_wait_for_an_answer_and_not_the_connection() {
+fn bell_or_deadline_ends_the_wait_but_not_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), LIMIT);
     client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
@@ -284,7 +284,7 @@ fn drop_longer(than: u32) -> [SockFilter; 4] {
 }
 
 #[test]
-fn an_upstream_that_large_packets_do_not_reach_is_sent_small_ones() {
+fn small_packets_are_used_if_large_ones_do_not_arrive() {
     for host in ["127.0.0.1:0", "[::1]:0"] {
         let listener = TcpListener::bind(host).unwrap();
         SockRef::from(&listener).attach_filter(&drop_longer(1280)).unwrap();
@@ -302,7 +302,7 @@ fn an_upstream_that_large_packets_do_not_reach_is_sent_small_ones() {
 }
 
 #[test]
-fn packets_stay_large_for_who_is_silent_or_not_there() {
+fn packets_stay_large_for_silent_or_unreachable_upstreams() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
     let error = call(&mut client).unwrap_err().to_string();
@@ -310,14 +310,14 @@ fn packets_stay_large_for_who_is_silent_or_not_there() {
     assert_eq!(client.packets, Packets::Large);
     client.packets = Packets::Small;
     assert!(call(&mut client).is_err());
-    assert!(!client.told_of_small_packets, "they do not reach it either");
+    assert!(!client.told_of_small_packets, "small packets do not reach it either");
     drop(listener);
     assert!(call(&mut client).is_err());
     assert_eq!(client.packets, Packets::Large);
 }
 
 #[test]
-fn a_silent_upstream_is_given_up_and_the_caller_hears_of_the_wait() {
+fn silent_upstream_times_out_and_the_caller_is_polled() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE * 2);
     let mut heard = 0;

@@ -96,7 +96,7 @@ fn read_call(stream: &mut TcpStream) -> Option<(i32, u32)> {
     let mut body = vec![0; u32::from_be_bytes(header) as usize];
     stream.read_exact(&mut body).ok()?;
     let call = parse_call(&body, &Limits::default()).unwrap();
-    let Method::Log(entries) = call.method else { panic!("no Log call") };
+    let Method::Log(entries) = call.method else { panic!("not a Log call") };
     Some((call.seq, String::from_utf8(entries[0].message.clone()).unwrap().parse().unwrap()))
 }
 
@@ -166,11 +166,11 @@ fn the_window_is_bounded_in_bytes_and_a_single_call_always_fits() {
     pipeline.clear();
     assert!(pipeline.has_room() && pipeline.is_empty());
     pipeline.push(4, 99);
-    assert!(pipeline.has_room(), "their bytes are still counted");
+    assert!(pipeline.has_room(), "the bytes of removed calls are still counted");
 }
 
 #[test]
-fn an_answered_call_leaves_its_bytes_to_others() {
+fn answered_call_frees_its_bytes_in_the_window() {
     let (address, _seen) = server(&[], 1);
     let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), Window { calls: 9, bytes: 100 });
     let bell = Doorbell::new().unwrap();
@@ -183,7 +183,7 @@ fn an_answered_call_leaves_its_bytes_to_others() {
 }
 
 #[test]
-fn only_what_waits_is_left_out_and_what_is_done_is_settled_in_its_turn() {
+fn retain_waiting_drops_only_waiting_calls_not_done_ones() {
     let client = Client::new("127.0.0.1:1", Duration::ZERO);
     let mut pipeline = Pipeline::new(client, Window { calls: 9, bytes: 100 });
     pipeline.push_done(0);
@@ -197,7 +197,7 @@ fn only_what_waits_is_left_out_and_what_is_done_is_settled_in_its_turn() {
 }
 
 #[test]
-fn what_is_answered_while_others_are_sent_can_be_popped_before_the_next_one_is() {
+fn answered_call_can_be_popped_before_the_next_is_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     SockRef::from(&listener).set_recv_buffer_size(64 << 10).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -223,7 +223,7 @@ fn what_is_answered_while_others_are_sent_can_be_popped_before_the_next_one_is()
 }
 
 #[test]
-fn what_was_sent_on_a_broken_connection_is_in_the_dark_and_can_be_taken_back() {
+fn broken_connection_leaves_sent_calls_in_the_dark() {
     let (address, _seen) = server(&[Act::Break], 1);
     let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), Window { calls: 9, bytes: 100 });
     let bell = Doorbell::new().unwrap();
@@ -235,11 +235,11 @@ fn what_was_sent_on_a_broken_connection_is_in_the_dark_and_can_be_taken_back() {
     assert_eq!(pipeline.take_waiting(), [0, 1]);
     assert_eq!((pipeline.pop(), pipeline.is_empty()), (Some((2, Verdict::Taken)), true));
     pipeline.push(3, 99);
-    assert!(pipeline.has_room(), "their bytes are still counted");
+    assert!(pipeline.has_room(), "the bytes of removed calls are still counted");
 }
 
 #[test]
-fn what_could_not_be_sent_is_not_in_the_dark() {
+fn unsent_call_is_not_in_the_dark() {
     let mut pipeline = Pipeline::new(Client::new("127.0.0.1:1", LIMIT), window(9));
     let bell = Doorbell::new().unwrap();
     pipeline.push(0, 1);
@@ -248,7 +248,7 @@ fn what_could_not_be_sent_is_not_in_the_dark() {
 }
 
 #[test]
-fn what_is_wanted_later_is_not_in_the_dark() {
+fn call_answered_try_later_is_not_in_the_dark() {
     let (address, _seen) = server(&[Act::Later], 1);
     let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), window(9));
     let bell = Doorbell::new().unwrap();
@@ -298,7 +298,7 @@ fn nothing_is_sent_behind_a_refused_call_before_it_was_popped() {
 }
 
 #[test]
-fn an_upstream_that_is_away_is_told_from_one_that_breaks_off() {
+fn unreachable_and_broken_connections_are_distinguished() {
     let (address, _seen) = server(&[Act::Take, Act::Break], 1);
     let trouble_with = |address: &str| {
         let mut pipeline = Pipeline::new(Client::new(address, LIMIT), window(9));
@@ -318,7 +318,7 @@ fn an_upstream_that_is_away_is_told_from_one_that_breaks_off() {
 }
 
 #[test]
-fn a_call_outside_of_the_window_tells_whether_it_may_have_arrived() {
+fn failed_single_call_tells_if_it_may_have_arrived() {
     let (address, _seen) = server(&[Act::Break], 1);
     let call_to = |address: &str| {
         let mut pipeline = Pipeline::<u32>::new(Client::new(address, LIMIT), window(9));

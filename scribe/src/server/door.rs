@@ -200,7 +200,7 @@ mod tests {
     /// A client whose connection is accepted.
     async fn let_in(door: &mut Door, address: SocketAddr) -> (TcpStream, Seat) {
         let client = TcpStream::connect(address).await.unwrap();
-        let (_, _, seat) = door.next().await.expect("it is turned away");
+        let (_, _, seat) = door.next().await.expect("the connection is turned away");
         (client, seat)
     }
 
@@ -209,13 +209,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_silent_makes_room_for_who_comes() {
+    async fn silent_connection_makes_room_for_a_new_one() {
         let (mut door, address) = door(1).await;
         let (_client, seat) = let_in(&mut door, address).await;
         sleep(SILENCE).await;
         let _waiting = TcpStream::connect(address).await.unwrap();
         tokio::select! {
-            _ = door.next() => panic!("there is no room"),
+            _ = door.next() => panic!("accepted although there is no room"),
             () = seat.lost() => {}
         }
         drop(seat);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_all_are_served_who_comes_is_turned_away_and_hears_so() {
+    async fn new_connection_is_closed_while_all_others_are_served() {
         let (mut door, address) = door(2).await;
         let (_asking, asked) = let_in(&mut door, address).await;
         let (_sending, sent) = let_in(&mut door, address).await;
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_the_peer_s_turn_again_once_all_its_calls_are_answered() {
+    async fn connection_counts_as_silent_once_its_calls_are_answered() {
         let (mut door, address) = door(1).await;
         let (_client, seat) = let_in(&mut door, address).await;
         let _waiting = TcpStream::connect(address).await.unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_take_an_answer_makes_room_and_who_sends_does_not() {
+    async fn non_reading_client_makes_room_but_sending_one_does_not() {
         let (mut door, address) = door(2).await;
         let (_sending, sent) = let_in(&mut door, address).await;
         let (_deaf, deaf) = let_in(&mut door, address).await;
@@ -269,14 +269,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_who_comes_waits_as_long_whoever_waited_before() {
+    async fn each_new_connection_waits_the_full_time_for_room() {
         let (mut door, address) = door(1).await;
         let (_first, served) = let_in(&mut door, address).await;
         served.asked();
         let _second = TcpStream::connect(address).await.unwrap();
         assert!(timeout(WAIT_FOR_ROOM * 3 / 4, door.next()).await.is_err());
         drop(served);
-        let (_, _, served) = door.next().await.expect("there is room");
+        let (_, _, served) = door.next().await.expect("turned away although there is room");
         served.asked();
         let _waiting =
             [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whatever_a_peer_says_takes_or_was_kept_waiting_for_gives_it_a_moment_more() {
+    async fn activity_or_being_kept_waiting_restarts_the_silence_time() {
         check_is_heard(async |seat| drop(seat.watch(&b"a byte"[..]).read_u8().await)).await;
         check_is_heard(async |seat| seat.hold(sleep(SILENCE)).await).await;
         check_is_heard(async |seat| {

@@ -75,7 +75,7 @@ async fn calls_are_read_ahead_of_the_answers_which_keep_their_order() {
 }
 
 #[tokio::test]
-async fn a_peer_that_vanished_is_found_out_long_before_it_may_be_idle_no_more() {
+async fn vanished_peer_is_detected_within_a_minute() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
@@ -102,7 +102,7 @@ impl Service for Full {
 }
 
 #[tokio::test]
-async fn a_call_that_wants_no_answer_and_is_not_kept_ends_its_connection() {
+async fn oneway_call_that_is_not_kept_ends_its_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let stop = CancellationToken::new();
@@ -130,7 +130,7 @@ impl Service for AsTold {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_what_is_not_kept_and_who_does_not_stays_if_it_is() {
+async fn kept_oneway_call_gets_no_reply_and_the_next_call_does() {
     let (answers, queue) = mpsc::channel(2);
     for (seq, wants_reply, pending) in [(1, false, ResultCode::Ok), (2, true, ResultCode::TryLater)] {
         answers.send(Answer::Later { seq, wants_reply, pending }).await.unwrap();
@@ -159,14 +159,14 @@ impl Service for Never {
 }
 
 #[tokio::test]
-async fn no_more_calls_are_read_than_may_wait() {
+async fn calls_read_ahead_of_their_answers_are_limited() {
     let calls = encode_log_call(0, &[]).repeat(10 * MAX_PIPELINED);
     let (service, stop) = (Arc::new(Never::default()), CancellationToken::new());
     // Nothing takes answers out of the queue; one more call waits for a place in it.
     let (answers, _queue) = mpsc::channel(MAX_PIPELINED);
     let (options, seat) = (options(), seat());
     let reading = read_calls(&calls[..], &service, &options, &stop, &seat, answers);
-    assert!(tokio::time::timeout(Duration::from_millis(50), reading).await.is_err(), "it read them all");
+    assert!(tokio::time::timeout(Duration::from_millis(50), reading).await.is_err(), "all calls were read");
     assert_eq!(service.0.load(Ordering::Relaxed), MAX_PIPELINED + 1);
 }
 
@@ -195,7 +195,7 @@ fn large_call() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_frame_takes_no_more_memory_than_it_has_leave_for() {
+async fn frame_buffer_is_no_larger_than_its_granted_memory() {
     let (call, mut share) = (large_call(), options().budget.share());
     let (header, mut rest) = call.split_first_chunk().unwrap();
     let header = (*header, header.len());
@@ -235,7 +235,7 @@ async fn read_by(piece: usize, bytes: &[u8]) -> (Vec<Vec<u8>>, Result<(), Closin
 
 proptest! {
     #[test]
-    fn frames_are_those_that_were_sent_however_their_bytes_come(
+    fn frames_are_read_intact_however_their_bytes_arrive(
         frames in vec(vec(any::<u8>(), 0..200), 1..5),
         piece in 1_usize..50,
         lost in 0_usize..4,
@@ -253,7 +253,7 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_only_announce_keep_nobody_waiting() {
+async fn announced_but_unsent_frames_block_no_other_client() {
     let (options, stop) = (options(), CancellationToken::new());
     let mut idle = Vec::new();
     for _ in 0..40 {
@@ -286,7 +286,7 @@ async fn half_a_frame_that_holds_memory_is_dropped_once_others_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_of_a_frame_runs_while_it_waits_for_memory() {
+async fn frame_timeout_includes_waiting_for_memory() {
     let (mut options, stop) = (options(), CancellationToken::new());
     options.budget = Budget::new(0, 0);
     let mut other = options.budget.share();
@@ -298,7 +298,7 @@ async fn the_clock_of_a_frame_runs_while_it_waits_for_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_frames_and_those_that_wait_do_not_keep_a_server_from_stopping() {
+async fn partial_or_waiting_frames_do_not_delay_the_stop() {
     let (mut options, stop) = (options(), CancellationToken::new());
     options.budget = Budget::new(0, 0);
     let call = large_call();
@@ -347,7 +347,7 @@ impl Serving {
 }
 
 #[tokio::test]
-async fn while_a_server_ends_it_is_alive_and_who_comes_is_refused() {
+async fn stopping_server_keeps_beating_and_refuses_connections() {
     let serving = Serving::start(2, options()).await;
     let mut client = serving.call().await;
     serving.stop.cancel();
@@ -370,7 +370,7 @@ async fn while_a_server_ends_it_is_alive_and_who_comes_is_refused() {
 }
 
 #[tokio::test]
-async fn once_a_server_ends_nobody_waits_for_memory() {
+async fn stopping_server_denies_waiting_memory_requests() {
     let options = Options { budget: Budget::new(0, 0), ..options() };
     let (mut holding, mut waiting) = (options.budget.share(), options.budget.share());
     holding.grow(100 << 10).await.unwrap();
@@ -380,17 +380,17 @@ async fn once_a_server_ends_nobody_waits_for_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_an_answer_keeps_its_place() {
+async fn client_waiting_for_an_answer_keeps_its_place() {
     let serving = Serving::start(2, options()).await;
     let mut client = serving.call().await;
     let mut other = TcpStream::connect(serving.address).await.unwrap();
-    assert_eq!(other.read(&mut [0]).await.unwrap(), 0, "it is not turned away");
+    assert_eq!(other.read(&mut [0]).await.unwrap(), 0, "the new connection is not turned away");
     serving.service.came.send_modify(|came| *came += 1);
     assert!(client.read_u32().await.unwrap() > 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_take_an_answer_in_time_is_sent_no_other() {
+async fn client_that_reads_no_answer_in_time_is_sent_no_more() {
     let (answers, queue) = mpsc::channel(2);
     for seq in [1, 2] {
         let pending = ResultCode::Ok;
@@ -403,7 +403,7 @@ async fn who_does_not_take_an_answer_in_time_is_sent_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_for_its_place_among_the_answers_holds_no_memory() {
+async fn call_waiting_for_the_answer_queue_holds_no_memory() {
     let options = Options { budget: Budget::new(0, 0), ..options() };
     let (service, stop, seat) = (Arc::new(Never::default()), CancellationToken::new(), seat());
     let (answers, _queue) = mpsc::channel(1);

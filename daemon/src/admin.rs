@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_tell_version_and_start_and_who_of_the_workers_is_not_alive() {
+    fn metrics_report_version_start_time_and_dead_workers() {
         let health = Health::new();
         let (_drain, store) = (health.worker("drain"), health.worker("store"));
         let text = || encoded(&Admin { registry: Arc::default(), health: health.clone() }).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_tell_what_the_process_uses() {
+    fn metrics_report_process_memory_cpu_and_descriptors() {
         let text = || encoded(&Admin { registry: Arc::default(), health: Health::new() }).unwrap();
         let before = text();
         let memory = vec![1_u8; 64 << 20];
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_and_health_are_served_and_health_turns_red_with_a_dead_worker() {
+    async fn metrics_and_health_are_served_and_a_dead_worker_gives_503() {
         let mut registry = Registry::default();
         let counter: Counter = Counter::default();
         registry.register("blkin_test", "a test", counter.clone());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_nothing_does_not_keep_others_from_asking_for_the_health() {
+    async fn silent_connection_does_not_block_a_health_request() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_request_of_each_connection_finds_room_whatever_others_have() {
+    fn each_connection_can_always_have_one_request() {
         let beside = Beside::new(2);
         let (many, another) = (beside.of_connection(), beside.of_connection());
         let mut taken: Vec<_> = std::iter::from_fn(|| many.take()).collect();

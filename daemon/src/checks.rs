@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_out_of_its_range_is_named_with_the_range() {
+    fn out_of_range_number_is_reported_with_its_range() {
         in_ranges([("a", 1, 1, 2), ("b", 2, 1, 2)]).unwrap();
         for value in [0, 3] {
             let said = in_ranges([("a", 1, 1, 2), ("b", value, 1, 2)]).unwrap_err().to_string();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_listened_on_is_told_how_to_write_it() {
+    fn invalid_listen_address_error_shows_how_to_write_one() {
         for good in ["127.0.0.1:0", "0.0.0.0:9410", "[::1]:9410"] {
             listen_address(good).unwrap();
         }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_that_want_the_same_port_of_an_address_are_told_apart_from_others() {
+    fn listeners_on_the_same_address_and_port_are_rejected() {
         let apart = |one: &str, other: &str| {
             listen_apart(("one", one.parse().unwrap()), ("other", other.parse().unwrap()))
         };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_can_be_written_or_made_is_left_as_it_was() {
+    fn checking_a_usable_folder_leaves_it_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         writable_folder("spool_dir", folder.path()).unwrap();
         writable_folder("spool_dir", &folder.path().join("not/yet")).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_named_with_the_reason() {
+    fn unwritable_folder_is_reported_with_the_reason() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let refused = |path: &Path| writable_folder("spool_dir", path).unwrap_err().to_string();
         let path = file.path().to_str().unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_a_unit_may_not_write_is_told_of_with_the_way_out() {
+    fn read_only_file_system_error_suggests_readwritepaths() {
         let advice = advice(&ErrorKind::ReadOnlyFilesystem.into());
         assert!(advice.contains("ReadWritePaths="), "{advice}");
     }

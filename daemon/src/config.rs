@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_wrong_type_is_an_error_that_names_its_key_and_an_example() {
+    fn wrong_type_error_names_the_key_and_gives_an_example() {
         for (value, wrong) in [
             ("'many'", "'many' cannot be used"),
             ("-1", "-1 cannot be used"),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_makes_no_sense_is_told_with_its_place() {
+    fn rejected_value_is_reported_with_its_source() {
         let file = file("listen = 'a:2'\nqueue = 3\n");
         let check = |config: &Config| {
             let reason = format!("{} is too many", config.queue);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_told_what_to_do_about_it() {
+    fn unreadable_file_error_says_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let latin = folder.path().join("latin");
         std::fs::write(&latin, b"log = '\xe4'").unwrap();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_read_of_what_has_no_end_than_of_a_file_that_is_too_large() {
+    fn oversized_or_endless_file_is_rejected() {
         let large = file(&"#".repeat(MAX_FILE_BYTES as usize + 1));
         for path in [large.path(), Path::new("/dev/zero")] {
             assert!(
@@ -406,7 +406,7 @@ mod tests {
         let error =
             layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
         assert!(error.contains(&format!("{}, line 2: ", file.path().display())), "{error}");
-        assert!(!error.contains('\n'), "it is a line of the log: {error}");
+        assert!(!error.contains('\n'), "the error must fit on one line of the log: {error}");
         assert!(
             error.ends_with("; write KEY = VALUE, with addresses, paths and other strings in quotes"),
             "{error}"
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_file_that_is_there_and_cannot_be_read_is_not_passed_over() {
+    fn existing_unreadable_default_file_is_not_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let default = folder.path().join("blkin.toml");
         std::os::unix::fs::symlink("/nonexistent/blkin.toml", &default).unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_that_is_missing_is_an_error_but_a_missing_default_is_not() {
+    fn missing_named_file_is_an_error_but_missing_default_is_not() {
         let missing = Path::new("/nonexistent/blkin.toml");
         assert_eq!(file_to_read(None, NOWHERE, missing).unwrap(), None);
         let named = file_to_read(Some(missing), NOWHERE, missing).unwrap();

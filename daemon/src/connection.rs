@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_takes_nothing_is_given_up_and_counted() {
+    async fn peer_that_reads_nothing_is_dropped_and_counted() {
         let (mut connection, _peer, patience) = pair().await;
         let more = vec![0; 1 << 20];
         let error = loop {
@@ -184,12 +184,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_the_kernel_gives_up_is_counted() {
+    async fn kernel_timeout_of_a_peer_is_counted_as_stalled() {
         let (mut connection, _peer, patience) = pair().await;
         assert_eq!(
             tcp_user_timeout(&connection.stream).unwrap(),
             100,
-            "as long as the connection may be idle"
+            "the timeout in the kernel is the idle time"
         );
         let given_up = Poll::Ready(Err::<(), _>(io::ErrorKind::TimedOut.into()));
         assert!(connection.unless_idle(&mut Context::from_waker(Waker::noop()), given_up).is_ready());
@@ -198,7 +198,7 @@ mod tests {
 
     // Time passes only while no task can make progress, so no pause is longer than it should be.
     #[tokio::test(start_paused = true)]
-    async fn a_silent_peer_is_given_up_and_one_that_says_something_now_and_then_is_not() {
+    async fn idle_timeout_drops_only_a_peer_that_sends_nothing() {
         let (mut connection, mut peer, patience) = pair().await;
         let mut byte = [0];
         for _ in 0..4 {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_something_keeps_its_place_and_who_does_not_take_its_answer_loses_it() {
+    async fn sending_peer_keeps_its_place_and_non_reading_peer_loses_it() {
         const SILENCE: Duration = Duration::from_secs(2);
         let (listener, places) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Places::new(1));
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_get_what_the_limit_leaves_and_no_more_than_was_asked_for() {
+    fn connection_limit_respects_the_open_file_limit() {
         assert_eq!(room_for(1024, 10, None), 1024);
         assert_eq!(room_for(1024, 10, Some(OWN + 10 + 1024)), 1024);
         assert_eq!(room_for(1024, 10, Some(OWN + 10 + 100)), 100);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_raised_as_far_as_it_may_be() {
+    fn open_file_limit_is_raised_to_the_hard_limit() {
         let raised = raise_limit();
         assert_eq!(raised, getrlimit(Resource::Nofile).maximum);
     }

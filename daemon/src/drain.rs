@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_end_is_waited_for_from_the_stop_on_and_no_longer() {
+    async fn drain_gives_up_a_fixed_time_after_the_stop() {
         let (stop, began) = (CancellationToken::new(), Instant::now());
         let asked = stop.clone();
         tokio::spawn(async move {
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_ends_is_waited_for_no_longer() {
+    async fn drain_returns_as_soon_as_the_work_ends() {
         let (stop, began) = (CancellationToken::new(), Instant::now());
         stop.cancel();
         drain(ready(()), stop, "calls").await;

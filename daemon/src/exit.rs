@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_not_be_read_at_this_moment_does_not_keep_the_daemon_from_being_started_again() {
+    fn transient_config_read_errors_exit_as_runtime_failures() {
         let code = |errno: Errno| {
             let failed = ConfigError::Read { path: "blkin.toml".into(), source: errno.into() };
             Failure::from(failed).code()

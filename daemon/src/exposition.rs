@@ -73,7 +73,7 @@ mod tests {
                         # HELP b_bytes Size.\n# TYPE b_bytes gauge\n# UNIT b_bytes bytes\nb_bytes 7\n# EOF\n";
 
     #[test]
-    fn prometheus_text_calls_a_counter_as_its_sample_and_has_no_end() {
+    fn prometheus_text_names_counters_with_total_and_has_no_eof() {
         let classic = "# HELP a_total Calls.\n# TYPE a_total counter\na_total{x=\"# TYPE b counter\"} 3\n\
                        # HELP b_bytes Size.\n# TYPE b_bytes gauge\nb_bytes 7\n";
         assert_eq!(Exposition::Prometheus.write(OPEN.to_owned()), classic);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_says_so_gets_openmetrics() {
+    fn openmetrics_is_served_only_when_accepted() {
         let wanted = |accept: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().unwrap());

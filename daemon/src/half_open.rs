@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_is_held_back_while_something_is_answered_and_nothing_else_is() {
+    async fn only_end_of_input_is_held_back_while_answering() {
         let answering = Answering::default();
         let mut connection =
             HalfOpen::new(&b"GET"[..], First::default(), answering.clone(), Duration::from_secs(600));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_read_already_is_read_again_before_more_comes() {
+    async fn bytes_read_ahead_are_returned_without_waiting_for_more() {
         let (mut peer, mut connection) = duplex(8);
         peer.write_all(b"GE").await.unwrap();
         let (_, first) = First::read(&mut connection).await.unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_is_held_back_until_an_answer_was_sent_unless_that_has_no_end() {
+    async fn end_of_input_is_held_back_until_a_finite_answer_is_sent() {
         let answering = Answering::default();
         let mut connection =
             HalfOpen::new(&b""[..], First::default(), answering.clone(), Duration::from_secs(600));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_is_held_back_for_a_moment() {
+    async fn end_of_input_is_held_back_only_for_the_grace_time() {
         let answering = Answering::default();
         let mut connection =
             HalfOpen::new(&b""[..], First::default(), answering.clone(), Duration::from_millis(1));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_end_is_held_back_while_something_of_an_answer_is_sent_now_and_then() {
+    async fn end_of_input_is_held_back_while_the_answer_makes_progress() {
         let (answering, grace) = (Answering::default(), Duration::from_secs(2));
         let (mut peer, sends) = duplex(8);
         let mut connection = HalfOpen::new(join(&b""[..], sends), First::default(), answering.clone(), grace);
@@ -236,7 +236,7 @@ mod tests {
 
     /// As an HTTP/2 connection, which reads before it writes.
     #[tokio::test(start_paused = true)]
-    async fn an_end_that_came_while_nothing_could_be_sent_is_read_once_that_can() {
+    async fn end_of_input_during_a_blocked_write_is_read_afterwards() {
         let (mut peer, sends) = duplex(8);
         let mut connection =
             HalfOpen::new(join(&b""[..], sends), First::default(), Answering::default(), GRACE);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_cannot_send_is_not_woken_again_and_again() {
+    async fn blocked_writer_is_not_woken_repeatedly() {
         let (_peer, sends) = duplex(8);
         let mut connection =
             HalfOpen::new(join(&b""[..], sends), First::default(), Answering::default(), GRACE);

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_rests_is_alive_for_as_long_as_it_takes_and_one_that_does_so_no_more_must_beat() {
+    fn resting_worker_is_not_stuck_but_must_beat_after_resting() {
         let health = Health::new();
         let (seldom, other) = (health.worker("seldom"), health.worker("other"));
         let mut now = Instant::now();
@@ -279,12 +279,12 @@ mod tests {
     }
 
     #[test]
-    fn after_a_standstill_nobody_is_stuck_who_was_not_before_and_who_stays_silent_then_is() {
+    fn process_pause_does_not_count_as_worker_silence() {
         let health = Health::new();
         let (silent, other) = (health.worker("silent"), health.worker("other"));
         let mut now = Instant::now();
         now += 100 * STUCK_AFTER;
-        assert!(health.report_at(now).healthy, "nothing ran");
+        assert!(health.report_at(now).healthy, "the whole process was paused");
         for _ in 0..=(STUCK_AFTER.as_millis() / BEAT_EVERY.as_millis()) {
             now += BEAT_EVERY;
             other.beat_at(now);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_again_and_again_is_told_of_a_worker_that_is_the_only_one() {
+    fn frequent_reports_still_detect_a_sole_stuck_worker() {
         let (health, mut now) = (Health::new(), Instant::now());
         let _silent = health.worker("silent");
         let asked_until_told = std::iter::from_fn(|| {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_with_another_side_is_told_and_leaves_the_daemon_healthy() {
+    fn trouble_is_reported_and_leaves_the_daemon_healthy() {
         let (health, standing) = (Health::new(), Arc::new(Standing::new("s", "a:1", Cause::OF_UPSTREAM)));
         health.tells_of(standing.clone());
         assert!(health.report().troubles.is_empty());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_ends_hands_the_heartbeat_back() {
+    async fn beating_returns_the_heartbeat_when_the_work_ends() {
         let health = Health::new();
         let (heartbeat, output) = health.worker("task").beating(async { 7 }).await;
         assert_eq!(output, 7);

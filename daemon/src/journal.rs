@@ -60,7 +60,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn the_stream_is_known_by_its_file() {
+    fn journal_stream_is_recognised_by_device_and_inode() {
         let (journal, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let metadata = journal.metadata().unwrap();
         let stream = format!("{}:{}", metadata.dev(), metadata.ino());

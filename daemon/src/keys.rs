@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_a_key_also_one_without_a_value() {
+    fn keys_include_optional_fields() {
         #[derive(serde::Deserialize)]
         #[expect(dead_code, reason = "nobody reads it")]
         struct Config {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_counted() {
+    fn edits_between_two_words_are_counted() {
         for (one, other, count) in
             [("", "", 0), ("", "ab", 2), ("ab", "", 2), ("lisen", "listen", 1), ("lgo", "log", 2)]
         {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_recognised_and_another_word_is_not() {
+    fn nearest_finds_misspelt_keys_but_not_other_words() {
         const KEYS: [&str; 5] = ["log", "log_format", "spool_dir", "scribe_listen", "upstreams"];
         for (slip, meant) in [
             ("spol_dir", "spool_dir"),

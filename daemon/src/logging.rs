@@ -175,16 +175,16 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_after_what_was_logged_before_it() {
-        let said = said_by("a_panic_is_told_after", LogFormat::Text);
+    fn panic_is_written_after_earlier_log_lines() {
+        let said = said_by("panic_is_written_after_earlier_log_lines", LogFormat::Text);
         let (before, panic) = said.split_once("before\n").expect(&said);
         assert!(before.contains("ERROR") && panic.contains("panicked at daemon/src/logging.rs:"), "{said}");
         assert!(panic.contains("as a defect would"), "{said}");
     }
 
     #[test]
-    fn in_a_log_of_objects_a_panic_is_one_too() {
-        let said = said_by("in_a_log_of_objects", LogFormat::Json);
+    fn json_log_writes_a_panic_as_a_json_object() {
+        let said = said_by("json_log_writes_a_panic_as_a_json_object", LogFormat::Json);
         let lines = said.lines().map(|line| serde_json::from_str(line).expect(line));
         let lines: Vec<serde_json::Value> = lines.collect();
         let [before, panic] = &lines[..] else { panic!("{said}") };
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_logged_of_frames_unless_that_is_asked_for() {
+    fn h2_frames_are_logged_only_if_the_filter_names_h2() {
         for (filter, expected) in [("info", false), ("trace", false), ("info,h2=debug", true)] {
             let registry = Registry::default().with(parse(filter).unwrap());
             let is_logged = tracing::subscriber::with_default(registry, || {
@@ -207,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_checked() {
+    fn malformed_log_filter_is_rejected() {
         assert!(check("info,blkin_collector=debug").is_ok());
         assert!(check("a=b=c").is_err());
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused_with_the_levels() {
+    fn unknown_log_level_error_lists_the_levels() {
         for meant in ["trace", "WARN", "off", "blkin_relay", "blkin_relay=debug", "hyper=info, error"] {
             assert!(check(meant).is_ok(), "{meant}");
         }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_said_at_once_and_a_flood_once_a_second_with_its_count() {
+    fn first_notice_is_logged_at_once_and_a_flood_once_a_second() {
         let mut notices = Notices::default();
         let begin = Instant::now();
         assert_eq!(notices.admit(begin), Some(0));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_flood_are_counted_although_nothing_follows() {
+    fn end_of_a_flood_is_counted_even_if_nothing_follows() {
         let mut notices = Notices::default();
         let begin = Instant::now();
         assert_eq!(notices.rest(begin), None);

@@ -81,11 +81,14 @@ mod tests {
         assert!(own("127.0.0.1:1463", "0.0.0.0:1463"), "a call there goes to this machine");
         assert!(!own("127.0.0.1:1463", "127.0.0.1:9410"));
         assert!(!own("127.0.0.1:1463", "127.0.0.2:1463"));
-        assert!(!own("10.0.0.5:1463", "127.0.0.1:1463"), "nobody listens at loopback then");
+        assert!(
+            !own("10.0.0.5:1463", "127.0.0.1:1463"),
+            "a listener on another address does not listen on loopback"
+        );
     }
 
     #[test]
-    fn whoever_listens_everywhere_is_found_at_each_address_of_the_machine_and_no_other() {
+    fn wildcard_listener_owns_local_addresses_only() {
         for address in ["127.0.0.1:1463", "127.9.9.9:1463", "0.0.0.0:1463"] {
             assert!(own("0.0.0.0:1463", address) && own("[::]:1463", address), "{address}");
         }
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_resolved_and_those_that_nobody_knows_are_others() {
+    fn names_are_resolved_and_unknown_names_are_not_own() {
         let listen = SocketAddr::from(([127, 0, 0, 1], 1463));
         let own = |upstreams: &[&str]| {
             let upstreams: Vec<String> = upstreams.iter().map(|name| (*name).to_owned()).collect();

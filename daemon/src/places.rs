@@ -309,7 +309,10 @@ mod tests {
     /// Which of them made room while a client waited for a moment.
     async fn made_room(places: &Places, taken: &[Place], listener: &TcpListener) -> Vec<usize> {
         let moment = LOOK_EVERY / 2;
-        assert!(tokio::time::timeout(moment, places.free(listener)).await.is_err(), "none has ended");
+        assert!(
+            tokio::time::timeout(moment, places.free(listener)).await.is_err(),
+            "a place is free although no connection has ended"
+        );
         lost(taken)
     }
 
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_silent_longest_of_the_peer_that_has_most_makes_room() {
+    async fn peer_with_most_connections_loses_its_longest_silent_one() {
         let (places, mut taken, listener, _waiting) = crowd(&[A, B, A, A, B, A]).await;
         // A connection that has ended cannot make room.
         taken.remove(0);
@@ -332,14 +335,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_makes_room_while_nobody_waits() {
+    async fn no_connection_makes_room_unless_a_client_waits() {
         let (places, taken, listener, waiting) = crowd(&[A, A]).await;
         drop((listener.accept().await.unwrap(), waiting));
         assert!(made_room(&places, &taken, &listener).await.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_served_makes_no_room_nor_who_just_said_something() {
+    async fn served_and_recently_active_connections_keep_their_place() {
         let (places, taken, listener, _waiting) = crowd(&[A, A, A]).await;
         let _asked = taken[0].turns().begin(Request::new(()));
         taken[1].progress();
@@ -348,23 +351,31 @@ mod tests {
         drop(given_up);
         assert!(made_room(&places, &taken, &listener).await.is_empty());
         drop(streamed);
-        assert_eq!(made_room(&places, &taken, &listener).await, [2], "its answer is complete");
+        assert_eq!(made_room(&places, &taken, &listener).await, [2], "the answer of the third is complete");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_waited_for_while_served_makes_room() {
+    async fn connection_that_holds_up_its_own_request_makes_room() {
         let (places, taken, listener, _waiting) = crowd(&[A, A]).await;
         let (mut asked, _turn) = taken[0].turns().begin(Request::new(Nothing));
         let _answered = taken[1].turns().begin(Request::new(()));
         let body = Pin::new(asked.body_mut());
         assert!(body.poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert_eq!(made_room(&places, &taken, &listener).await, [0], "its body does not come");
+        assert_eq!(
+            made_room(&places, &taken, &listener).await,
+            [0],
+            "the request body of the first does not arrive"
+        );
         taken[1].set_blocked(true);
-        assert_eq!(made_room(&places, &taken, &listener).await, [0, 1], "it does not take its answer");
+        assert_eq!(
+            made_room(&places, &taken, &listener).await,
+            [0, 1],
+            "the second does not read its answer"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_take_a_part_of_an_answer_makes_room() {
+    async fn connection_that_leaves_an_answer_part_unread_makes_room() {
         let (places, taken, listener, _waiting) = crowd(&[A, A]).await;
         let [(_, answered), (_, _worked_on)] =
             [0, 1].map(|place| taken[place].turns().begin(Request::new(())));
@@ -377,7 +388,7 @@ mod tests {
 
     /// By HTTP/2, where a part that was handed out is not written yet.
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_take_the_end_of_an_answer_makes_room() {
+    async fn connection_that_leaves_the_answers_end_unread_makes_room() {
         let (places, taken, listener, _waiting) = crowd(&[A, A]).await;
         let [(_, answered), (_, _worked_on)] =
             [0, 1].map(|place| taken[place].turns().begin(Request::new(())));
@@ -393,19 +404,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_one_connection_keeps_it_while_others_have_several() {
+    async fn sole_connection_is_kept_while_other_peers_have_several() {
         let (places, taken, listener, _waiting) = crowd(&[A, A, B]).await;
         let _asked = [0, 1].map(|place| taken[place].turns().begin(Request::new(())));
         assert!(made_room(&places, &taken, &listener).await.is_empty());
         let (places, taken, listener, _waiting) = crowd(&[A, B]).await;
-        assert_eq!(made_room(&places, &taken, &listener).await, [0], "nobody has several");
+        assert_eq!(made_room(&places, &taken, &listener).await, [0], "no peer has several connections");
         let (places, taken, listener, _waiting) = crowd(&[A, A, A, B, B]).await;
         let _asked = [0, 1, 2].map(|place| taken[place].turns().begin(Request::new(())));
-        assert_eq!(made_room(&places, &taken, &listener).await, [3], "it has another");
+        assert_eq!(made_room(&places, &taken, &listener).await, [3], "the peer keeps another connection");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_nothing_is_given_up_at_the_end_and_nobody_else() {
+    async fn stopping_gives_up_only_connections_that_read_nothing() {
         let (places, taken, _listener, _waiting) = crowd(&[A, A, A]).await;
         [0, 1].iter().for_each(|place| taken[*place].set_blocked(true));
         taken[1].progress();

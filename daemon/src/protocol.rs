@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_bytes_tell_the_version_however_they_come_and_are_read_again() {
+    async fn http_version_is_detected_from_any_split_of_the_first_bytes() {
         for (parts, expected) in [
             (&["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"][..], Protocol::Http2),
             (&["P", "R", "I", " * HTTP/2.0\r\n"], Protocol::Http2),

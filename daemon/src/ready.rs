@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_holds_the_json_and_nothing_is_left_beside_it() {
+    fn ready_file_holds_the_json_and_no_temporary_file_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready.json");
         tell(Some(&path), &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_lies_in_the_way_is_not_followed() {
+    fn symlink_at_the_temporary_path_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, precious) = (folder.path().join("ready.json"), folder.path().join("precious"));
         std::fs::write(&precious, "mine").unwrap();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_named() {
+    fn unwritable_ready_file_is_named_in_the_error() {
         let error = format!("{:#}", tell(Some(Path::new("/nowhere/ready.json")), &0).unwrap_err());
         assert!(error.starts_with("failed to write the ready file /nowhere/ready.json: "), "{error}");
         tell(None, &0).unwrap();

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_refused_is_tried_once_a_while_later() {
+    fn refused_value_is_retried_once_after_a_delay() {
         let mut last = Some(Refusal::of(7));
         assert_eq!(Refusal::take_if_due(&mut last), None);
         last = last.map(|refusal| Refusal { try_at: refusal.try_at - Refusal::TRY_EVERY, ..refusal });

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_change_does_and_the_rest_is_named() {
+    fn reload_applies_what_it_can_and_names_keys_needing_restart() {
         let wanted = Config { listen: "b:2".into(), folder: Some("f".into()), rate: 0.5, ..config() };
         let settings = Settings::new(config());
         let mut differ = settings.follow(wanted).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_changes_nothing() {
+    fn invalid_reload_changes_nothing_and_is_counted() {
         let settings = Settings::new(config());
         let unusable = Config { log: "loud".into(), rate: 0.5, ..config() };
         assert!(!settings.reload(Ok(unusable)));

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_request_that_is_no_repetition_of_the_first_cuts_the_end_short() {
+    async fn second_stop_request_hurries_unless_it_repeats_the_first() {
         // No task sleeps: only `advance` makes time pass. The channel holds one request: room in it means that the last was read.
         let (requests, mut heard) = mpsc::channel(1);
         let stop = CancellationToken::new();
@@ -135,7 +135,7 @@ mod tests {
         for pause in [Duration::ZERO, SAME_REQUEST - Duration::from_millis(1)] {
             tokio::time::advance(pause).await;
             requests.send(()).await.unwrap();
-            drop(requests.reserve().await.expect("it waits for more"));
+            drop(requests.reserve().await.expect("a repeated request ended the wait"));
         }
         tokio::time::advance(Duration::from_millis(1)).await;
         requests.send(()).await.unwrap();

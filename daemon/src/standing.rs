@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_said_when_it_begins_and_when_it_ends_and_not_for_each_attempt() {
+    fn trouble_is_logged_only_when_it_begins_and_ends() {
         let (standing, begin) = (standing(), Instant::now());
         assert_eq!(standing.succeeded_at(begin), None);
         assert_eq!(standing.failed_at(begin, Cause::Unreachable, &"refused"), Some(Begun { held_back: 0 }));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_side_that_fails_and_takes_by_turns_is_said_once_in_a_while_with_the_count() {
+    fn alternating_failures_are_logged_rarely_with_a_count() {
         let (standing, begin) = (standing(), Instant::now());
         let mut lines = (0, 0);
         for tenth in 0..1000 {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_that_begins_soon_after_the_last_is_said_once_it_has_lasted() {
+    fn trouble_soon_after_the_last_is_logged_once_it_lasts() {
         let (standing, begin) = (standing(), Instant::now());
         standing.failed_at(begin, Cause::Broken, &"");
         standing.succeeded_at(begin);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_says_what_is_attempted() {
+    fn metric_help_names_the_attempted_action() {
         #[derive(Debug)]
         struct Disk(Standing);
         impl prometheus_client::collector::Collector for Disk {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_from_a_broken_one() {
+    fn full_disk_and_failing_disk_have_different_causes() {
         let of = |kind: ErrorKind| Cause::of_write(&kind.into());
         assert_eq!(of(ErrorKind::StorageFull), Cause::DiskFull);
         assert_eq!(of(ErrorKind::QuotaExceeded), Cause::DiskFull);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_a_server_are_not_for_other_users() {
+    fn server_files_are_not_accessible_to_other_users() {
         umask(Mode::empty());
         let told = run_server(async {
             let folder = tempfile::tempdir()?;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_fails_ends_whatever_it_has_waited_for() {
+    fn failed_server_returns_despite_a_blocked_thread() {
         let (_never, stuck) = std::sync::mpsc::channel::<()>();
         let told = run_server(async {
             tokio::task::spawn_blocking(move || stuck.recv());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_taken_is_named_with_the_flag_that_sets_it() {
+    fn address_in_use_error_names_the_address_and_its_flag() {
         let told = run_server(async {
             let first = listen(SocketAddr::from(([127, 0, 0, 1], 0)), "Scribe", "--scribe-listen").await?;
             let taken = first.local_addr()?;
@@ -178,21 +178,24 @@ mod tests {
             );
             assert!(error.starts_with(&begin), "{error}");
             let elsewhere = listen(SocketAddr::from(([192, 0, 2, 1], 0)), "HTTP", "--http-listen").await;
-            assert!(!format!("{:#}", elsewhere.unwrap_err()).contains("ss -"), "nobody has it");
+            assert!(
+                !format!("{:#}", elsewhere.unwrap_err()).contains("ss -"),
+                "no other program uses the address"
+            );
             Ok(())
         });
         told.unwrap();
     }
 
     #[test]
-    fn clients_that_come_all_at_once_wait_for_their_turn() {
+    fn listen_backlog_holds_a_burst_of_clients() {
         let told = run_server(async {
             let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), "Scribe", "--scribe-listen").await?;
             let address = listener.local_addr()?;
             let patience = Duration::from_secs(60);
             let connect = || std::net::TcpStream::connect_timeout(&address, patience);
             let clients = (0..512).map(|_| connect()).collect::<io::Result<Vec<_>>>()?;
-            assert_eq!(clients.len(), 512, "nobody was accepted yet");
+            assert_eq!(clients.len(), 512, "no client has been accepted yet");
             Ok(())
         });
         told.unwrap();

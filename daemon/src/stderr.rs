@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_waits_for_no_reader_and_what_was_lost_is_told_of_where_it_is_missing() {
+    fn full_log_queue_drops_lines_and_reports_the_gap_in_place() {
         let log = Log::start();
         let line = vec![b'x'; ROOM / 4];
         (0..9).for_each(|_| log.queue.push(line.clone()));
@@ -230,7 +230,7 @@ mod tests {
         log.read(Ok(()));
         assert_eq!(log.begun.recv().unwrap().len(), ROOM / 4);
         log.queue.push(b"short".to_vec());
-        assert_eq!(log.queue.state().lost, 6, "room for one line would make a gap of each");
+        assert_eq!(log.queue.state().lost, 6, "lines are dropped until half of the room is free");
         log.ends.send(Ok(())).unwrap();
         assert_eq!(log.begun.recv().unwrap().len(), ROOM / 4);
         log.queue.push(b"after".to_vec());
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_longer_than_all_the_room_passes_alone_and_does_not_end_the_log() {
+    fn line_longer_than_the_log_queue_passes_alone() {
         let log = Log::start();
         let long = || vec![b'x'; ROOM + 1];
         log.queue.push(long());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_written_are_told_of_once_one_can() {
+    fn unwritable_lines_are_reported_once_a_write_succeeds() {
         let log = Log::start();
         for line in ["one", "two", "three", "four"] {
             log.queue.push(line.into());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_waits_for_the_last_lines_and_for_what_is_to_be_told_of_lost_ones() {
+    fn shutdown_waits_for_the_last_lines_and_the_loss_report() {
         let log = Log::start();
         for line in ["lost", "last"] {
             log.queue.push(line.into());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_does_not_wait_for_a_reader_that_stands_still() {
+    fn shutdown_does_not_wait_for_a_stalled_log_reader() {
         let log = Log::start();
         log.queue.push(b"never".to_vec());
         log.queue.wait_until_written(Duration::from_millis(1));

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_may_last_as_long_as_each_part_is_taken_in_time_or_none_is_there() {
+    async fn answer_may_last_long_if_each_part_is_taken_in_time() {
         let sending = async {
             let mut out = given();
             for _ in 0..5 {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_part_has_its_time_from_when_the_one_before_was_taken() {
+    async fn timeout_of_a_part_starts_when_the_previous_one_is_taken() {
         for at_stop in [false, true] {
             let wait = wait();
             let (stop, began) = (wait.stop.clone(), Instant::now());

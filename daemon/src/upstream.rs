@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upstream_is_a_host_and_a_port_and_no_url() {
+    fn upstream_must_be_host_and_port_not_a_url() {
         for good in ["10.0.0.5:9410", "collector_1.site:9410", "[::1]:9410", "[fe80::1%eth0]:9410"] {
             assert!(is_host_and_port(good), "{good}");
         }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_found_with_its_interface_too() {
+    fn link_local_address_resolves_with_its_interface() {
         let found = |upstream: &str| addresses(upstream).unwrap();
         assert_eq!(found("127.0.0.1:9410"), [SocketAddr::from(([127, 0, 0, 1], 9410))]);
         assert_eq!(found("[::1]:9410"), [SocketAddr::from((Ipv6Addr::LOCALHOST, 9410))]);

@@ -15,7 +15,7 @@ use rustix::thread::set_thread_res_uid;
 const IS_GIVEN: &str = "BLKIN_TEST_SERVER_IS_GIVEN";
 
 #[test]
-fn a_server_that_is_given_too_few_threads_ends_and_says_what_to_raise() {
+fn server_with_too_few_threads_fails_to_start() {
     for given in ["none", "one"] {
         let Some(told) = server(given) else { return };
         let said = String::from_utf8_lossy(&told.stdout);
@@ -24,7 +24,7 @@ fn a_server_that_is_given_too_few_threads_ends_and_says_what_to_raise() {
 }
 
 #[test]
-fn a_server_that_is_given_no_more_threads_does_what_it_is_asked_with_those_it_has() {
+fn server_without_further_threads_works_with_those_it_has() {
     let Some(told) = server("no more") else { return };
     let said = String::from_utf8_lossy(&told.stdout);
     assert!(told.status.success() && said.contains("answered 64"), "{said}");
@@ -36,7 +36,11 @@ fn server(is_given: &str) -> Option<Output> {
         return None;
     }
     let mut command = Command::new("timeout");
-    command.arg("60").arg(std::env::current_exe().unwrap()).args(["--exact", "the_server", "--nocapture"]);
+    command.arg("60").arg(std::env::current_exe().unwrap()).args([
+        "--exact",
+        "server_child_process",
+        "--nocapture",
+    ]);
     let told = command.env(IS_GIVEN, is_given).output().unwrap();
     print!("{}", String::from_utf8_lossy(&told.stderr));
     Some(told)
@@ -44,7 +48,7 @@ fn server(is_given: &str) -> Option<Output> {
 
 /// Tests nothing by itself: it is the process that the other tests start.
 #[test]
-fn the_server() {
+fn server_child_process() {
     let Ok(is_given) = std::env::var(IS_GIVEN) else { return };
     let uid = become_somebody_else();
     match &*is_given {

@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_file_could_say_is_told_with_its_flag() {
+    fn flag_value_beyond_toml_range_is_an_error_naming_the_flag() {
         let told =
             |keep_bytes| table(&Overrides { share: 0.5, keep_bytes }).map_err(|error| error.to_string());
         let said = "failed to use the flag --keep-bytes: keep_bytes: 18446744073709551615 is too large; write a whole number of \

@@ -141,7 +141,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_nearly_one_of_ours_is_an_error_that_names_both() {
+    fn misspelt_variable_error_suggests_the_right_name() {
         let checked = |name: &str| given(&[(name, "1")]).check_names::<Config>();
         let error = checked("BLKIN_X_LISEN").unwrap_err().to_string();
         let said = "the variable BLKIN_X_LISEN: BlkKin has no such variable; unset it, or rename it to BLKIN_X_LISTEN if that \
@@ -155,7 +155,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_key_has_a_variable_also_one_that_has_no_default() {
+    fn every_key_has_a_variable_even_without_a_default() {
         let variables = [
             ("BLKIN_X_LISTEN", "a:2"),
             ("BLKIN_X_QUEUE", "11"),
@@ -173,7 +173,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_no_value_is_an_error_that_names_it_and_an_example() {
+    fn invalid_variable_error_names_it_and_gives_an_example() {
         for text in ["many", "", "1\nlisten = 'b'", "1 2", "-1", "64M", "0.5"] {
             let error = read(&[("BLKIN_X_QUEUE", text)]).unwrap_err().to_string();
             let said = format!("failed to use the variable BLKIN_X_QUEUE: queue: {text:?} cannot be used; ");
@@ -184,13 +184,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_a_flag_says_already_is_not_asked_of_variables() {
+    fn flag_overrides_variable_even_if_the_variable_is_invalid() {
         let decided = toml::Table::from_iter([("queue".to_owned(), Value::from(1))]);
         assert_eq!(given(&[("BLKIN_X_QUEUE", "many")]).values::<Config>(&decided).unwrap(), []);
     }
 
     #[test]
-    fn the_variable_of_all_daemons_wins_over_a_daemons_own() {
+    fn shared_variable_overrides_the_daemons_own() {
         let (own, shared) = (("BLKIN_X_LOG", "warn"), ("BLKIN_LOG", "debug"));
         assert_eq!(read(&[own]).unwrap().log, "warn");
         assert_eq!(read(&[own, shared]).unwrap().log, "debug");

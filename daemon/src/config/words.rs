@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_told_in_words_and_with_an_example() {
+    fn type_errors_are_explained_in_words_with_an_example() {
         let integer = Value::from(7);
         for (given, error, default, said) in [
             (

@@ -137,7 +137,7 @@ async fn said(answer: hyper::Response<Incoming>) -> (StatusCode, String) {
 }
 
 #[tokio::test]
-async fn both_versions_are_spoken_at_one_port() {
+async fn http1_and_http2_are_served_on_one_port() {
     let serving = Serving::start(PATIENCE).await;
     let _client = serving.http2().await;
     let mut stream = TcpStream::connect(serving.address).await.unwrap();
@@ -148,7 +148,7 @@ async fn both_versions_are_spoken_at_one_port() {
 }
 
 #[tokio::test]
-async fn a_connection_has_so_many_requests_under_way_and_no_more() {
+async fn concurrent_requests_of_a_connection_are_limited() {
     let serving = Serving::start(PATIENCE).await;
     let mut client = serving.http2().await;
     let asked: Vec<_> = (0..STREAMS + 4).map(|_| tokio::spawn(get_of(&mut client, "/held"))).collect();
@@ -161,7 +161,7 @@ async fn a_connection_has_so_many_requests_under_way_and_no_more() {
 }
 
 #[tokio::test]
-async fn all_connections_share_room_for_requests_beside_the_first_of_each() {
+async fn requests_beyond_one_per_connection_share_a_limit() {
     let serving = Serving::start(PATIENCE).await;
     let (mut first, mut second) = (serving.http2().await, serving.http2().await);
     let ask = |client: &mut SendRequest<Body>| tokio::spawn(get_of(client, "/held"));
@@ -182,7 +182,7 @@ async fn all_connections_share_room_for_requests_beside_the_first_of_each() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_up_ends_and_its_connection_goes_on() {
+async fn cancelled_request_ends_and_its_connection_stays_usable() {
     let serving = Serving::start(PATIENCE).await;
     let mut client = serving.http2().await;
     let asked = tokio::spawn(get_of(&mut client, "/held"));
@@ -193,7 +193,7 @@ async fn a_request_that_is_given_up_ends_and_its_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_at_the_end_is_answered() {
+async fn requests_under_way_at_the_stop_are_answered() {
     let serving = Serving::start(PATIENCE).await;
     let (mut client, _silent) = (serving.http2().await, TcpStream::connect(serving.address).await.unwrap());
     let asked = tokio::spawn(get_of(&mut client, "/held"));
@@ -208,7 +208,7 @@ async fn what_is_under_way_at_the_end_is_answered() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_taken_is_given_up_and_its_connection_goes_on() {
+async fn unread_answer_is_dropped_and_its_connection_stays_usable() {
     let serving = Serving::start(Duration::from_millis(200)).await;
     let mut client = serving.http2().await;
     let _untaken = get_of(&mut client, "/endless").await.unwrap();
@@ -230,7 +230,7 @@ async fn with_window(serving: &Serving, bytes: usize) -> SendRequest<Body> {
 }
 
 #[tokio::test]
-async fn the_last_of_an_answer_has_to_be_taken_like_all_of_it() {
+async fn last_part_of_an_answer_must_be_read_in_time_too() {
     let serving = Serving::start(Duration::from_millis(200)).await;
     for (window, is_taken) in [(LARGE - 1, false), (LARGE, true), (LARGE + 1, true)] {
         let mut client = with_window(&serving, window).await;
@@ -282,7 +282,7 @@ async fn frames(mut stream: TcpStream) -> Vec<(u8, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn who_closes_one_direction_behind_a_request_gets_the_answer_all_the_same() {
+async fn client_that_shuts_down_writing_still_gets_its_answer() {
     let serving = Serving::start(PATIENCE).await;
     for (path, length) in [("/held/empty", 0), ("/held", "answered".len()), ("/large", LARGE)] {
         let stream = ask_and_say_no_more(&serving, path, LARGE as u32).await;
@@ -303,7 +303,7 @@ async fn who_closes_one_direction_behind_a_request_gets_the_answer_all_the_same(
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_taken_does_not_hold_up_the_end() {
+async fn unread_answer_does_not_delay_the_stop() {
     let serving = Serving::start(PATIENCE).await;
     let mut client = serving.http2().await;
     let _untaken = get_of(&mut client, "/endless").await.unwrap();
@@ -312,7 +312,7 @@ async fn an_answer_that_is_not_taken_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn who_asks_nothing_and_reads_nothing_does_not_hold_up_the_end() {
+async fn client_without_a_request_does_not_delay_the_stop() {
     let serving = Serving::start(PATIENCE).await;
     let mut silent = Vec::new();
     for begin in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "GET / HTTP/1.1\r\n", ""] {
@@ -327,7 +327,7 @@ async fn who_asks_nothing_and_reads_nothing_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn who_has_gone_without_having_taken_an_answer_is_not_waited_for() {
+async fn unread_answer_is_dropped_once_its_client_is_gone() {
     let serving = Serving::start(PATIENCE).await;
     let (mut client, socket) = serving.http2_on_socket().await;
     let _untaken = get_of(&mut client, "/endless").await.unwrap();
@@ -337,7 +337,7 @@ async fn who_has_gone_without_having_taken_an_answer_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn nothing_is_under_way_once_nobody_waits_for_the_end() {
+async fn aborting_the_server_cancels_its_requests() {
     let serving = Serving::start(PATIENCE).await;
     let mut client = serving.http2().await;
     let _asked = tokio::spawn(get_of(&mut client, "/held"));
@@ -347,7 +347,7 @@ async fn nothing_is_under_way_once_nobody_waits_for_the_end() {
 }
 
 #[tokio::test]
-async fn a_head_may_be_so_long_and_no_longer() {
+async fn request_head_beyond_the_limit_is_rejected() {
     let serving = Serving::start(PATIENCE).await;
     let mut client = serving.http2().await;
     for (length, status) in
@@ -360,7 +360,7 @@ async fn a_head_may_be_so_long_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_body_may_be_longer_than_what_may_be_sent_before_it_is_read() {
+async fn body_may_exceed_the_flow_control_window() {
     let serving = Serving::start(PATIENCE).await;
     let mut client = serving.http2().await;
     let length = 4 * CONNECTION_WINDOW as usize;
@@ -370,7 +370,7 @@ async fn a_body_may_be_longer_than_what_may_be_sent_before_it_is_read() {
 
 // Time passes only while no task can make progress.
 #[tokio::test(start_paused = true)]
-async fn who_begins_and_says_no_more_is_given_up() {
+async fn connection_with_an_incomplete_request_times_out() {
     let serving = Serving::start(Duration::from_secs(5)).await;
     for begin in ["", "PR", "PRI * HTTP/2.0\r\n", "GET /"] {
         let mut stream = TcpStream::connect(serving.address).await.unwrap();

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_http_is_spoken_and_its_name_may_be_left_out() {
+    fn only_http_urls_are_accepted_and_the_scheme_is_optional() {
         for url in ["http://10.0.0.5:9411/", "10.0.0.5:9411", "HTTP://10.0.0.5:9411"] {
             assert_eq!(parse_url(url).unwrap(), "http://10.0.0.5:9411");
         }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_reached_is_named_with_the_option_that_names_another() {
+    fn an_unreached_daemon_is_named_with_the_option_for_its_address() {
         let error = Client::new("127.0.0.1:1").named_by("--collector").get("/", &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_that_is_asked_is_said_where_the_address_names_none() {
+    fn errors_name_port_80_if_the_address_has_no_port() {
         for (base, said) in [
             ("http://localhost", true),
             ("http://[::1]/zipkin", true),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_and_who_does_not_answer_is_told_in_plain_words() {
+    fn refused_connections_and_timeouts_have_plain_messages() {
         let error = Client::new("127.0.0.1:1").get("/", &[]).unwrap_err();
         assert!(format!("{error:#}").ends_with(":1: Connection refused (os error 111)"), "{error:#}");
 
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_address_yet_is_not_said_to_have_been_reached() {
+    fn a_name_lookup_timeout_is_not_reported_as_reached() {
         for patience in [Duration::from_secs(10), PATIENCE] {
             let timeouts = agent(patience).config().timeouts();
             assert!(timeouts.resolve.unwrap() + timeouts.connect.unwrap() < patience);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_asks_for_goes_to_it_and_is_shown_to_nobody() {
+    fn credentials_in_a_url_are_sent_but_never_shown() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = listener.local_addr().unwrap();
         let answering = thread::spawn(move || {
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_long_is_told_so_once_and_nobody_else() {
+    fn a_long_wait_is_announced_once() {
         let told = |after, once: &Arc<Once>| {
             let (mut reader, writer) = io::pipe().unwrap();
             let answered = tell_later(after, "waiting\n".to_owned(), once.clone(), writer);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_hangs_up_or_speaks_no_http_is_told_in_plain_words() {
+    fn hang_ups_and_other_protocols_have_plain_messages() {
         for (says, expected) in
             [("", ": it hung up"), ("SSH-2.0-OpenSSH\r\n\r\n", ": it does not speak HTTP")]
         {
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_refuses_without_a_word_may_be_the_wrong_one() {
+    fn an_error_without_a_body_suggests_another_address() {
         assert_eq!((words(" a b\n", None), words("\n", None)), (": a b".to_owned(), String::new()));
         assert!(words("", Some("--collector")).contains("--collector names the right one"));
     }

@@ -44,7 +44,7 @@ mod tests {
     const RECORDED: &str = "a\u{9b}31m\u{7f}b\u{202e}\u{2069}\\ \" \n\t\u{1b}[2J é 商 \u{1f600}";
 
     #[test]
-    fn what_was_recorded_neither_drives_the_terminal_nor_is_changed() {
+    fn control_characters_in_json_output_are_escaped_without_loss() {
         for text in [pretty(&[RECORDED]).unwrap(), line(&[RECORDED]).unwrap()] {
             assert!(!text.trim_end().chars().any(|c| drives(c) && c != '\n'), "{text:?}");
             assert!(
@@ -56,13 +56,13 @@ mod tests {
     }
 
     #[test]
-    fn what_drives_no_terminal_is_left_as_it_is() {
+    fn harmless_json_is_left_unchanged() {
         let json = "[\n\t\"é 商\"\r\n]";
         assert_eq!(safe(json.to_owned()), json);
     }
 
     #[test]
-    fn what_is_no_json_does_not_drive_the_terminal_either() {
+    fn control_characters_are_escaped_in_invalid_json_too() {
         assert_eq!(safe("{\u{1b}]0;title\u{7}".to_owned()), r"{\u001b]0;title\u0007");
     }
 }

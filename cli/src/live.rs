@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn another_daemon_is_told_from_one_that_stops() {
+    fn live_rejects_a_daemon_without_a_stream() {
         for (status, body) in [("404 Not Found", ""), ("200 OK", "[]")] {
             let collector = http::answering(move |_| (status, body));
             let error = watch(collector.base(), &LiveArguments::default()).err().unwrap().to_string();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_and_losses_are_told_apart_and_comments_are_skipped() {
+    fn the_stream_yields_spans_and_losses_and_skips_comments() {
         let text = ":\n\ndata: {\"id\":\"1\"}\n\nevent: missed\r\ndata: {\"spans\":3,\"unseen\":4}\r\n\r\n:\n\ndata:x\n\ndata: cut";
         assert_eq!(
             events(text),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_ever_more_lines_is_not_read_for_ever() {
+    fn an_endless_event_is_refused_as_too_long() {
         let line = ["data: ", &"x".repeat(1 << 16), "\n"].concat();
         let lines = line.repeat(MAX_EVENT_BYTES as usize / line.len() + 1);
         let mut stream = Stream::new(lines.as_bytes());
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_when_who_what_and_how_long() {
+    fn live_lines_show_time_service_name_duration_and_events() {
         let style = Style { columns: 100, colours: false };
         let json = r#"{"traceId":"4f2a","id":"1","name":"write","timestamp":1516781775726001,"duration":4874,
             "localEndpoint":{"serviceName":"osd.0"},"annotations":[{"timestamp":1,"value":"journal"}],"tags":{"k":"a\u001bb"}}"#;
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_day_is_told_of_any_year() {
+    fn the_time_of_day_has_the_same_width_in_any_year() {
         // What should be microseconds were nanoseconds.
         for us in [1_516_781_775_726_001, 1_516_781_775_726_001_000, u64::MAX] {
             let (time, whole) = (time_of_day(us), moments::moment(us));
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_fit_the_terminal_and_a_narrow_one_leaves_whole_cells_out() {
+    fn live_lines_omit_whole_cells_to_fit_the_terminal() {
         let json = r#"{"traceId":"4f2a90c17d3e8b55","id":"1","name":"write of a very long name","timestamp":1,"duration":4874,
             "localEndpoint":{"serviceName":"a-service-of-a-long-name"},"annotations":[{"timestamp":1,"value":"journal entry"}]}"#;
         let missed = Event::Missed(Missed { spans: 12_345_678, unseen: 12_345_678 });
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_says_nothing_any_more_is_not_waited_for() {
+    fn a_silent_daemon_ends_live_with_an_error() {
         let daemon = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let base = format!("http://{}", daemon.local_addr().unwrap());
         // The system takes the connection, and nobody answers.

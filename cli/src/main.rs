@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_id_is_wrong_usage() {
+    fn an_invalid_trace_id_is_a_usage_error() {
         for id in ["", "zz", "0", "0000000000000000"] {
             let error = refused(&["trace", id]);
             assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ValueValidation, 2));
@@ -470,13 +470,13 @@ mod tests {
     }
 
     #[test]
-    fn what_only_blkin_can_see_shows_the_usage_of_the_command_too() {
+    fn usage_errors_found_after_parsing_show_the_usage() {
         let said = wrong("traces", "--slowest lists at most 500 traces").to_string();
         assert!(said.contains("at most 500") && said.contains("Usage: blkin traces [OPTIONS]"), "{said}");
     }
 
     #[test]
-    fn only_what_zipkin_answers_is_asked_of_a_zipkin_server() {
+    fn help_offers_zipkin_servers_only_to_commands_that_work_there() {
         for (command, of_any) in [
             ("traces", true),
             ("trace", true),
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn no_help_shows_the_password_of_an_address_in_the_environment() {
+    fn help_does_not_show_urls_from_the_environment() {
         let blkin = Arguments::command();
         let environment =
             |argument: &&Arg| argument.get_env().is_some_and(|name| name.to_string_lossy().ends_with("_URL"));
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_no_collector_has_no_option_for_it() {
+    fn commands_without_a_collector_reject_its_option() {
         for words in [&["set", "--show"][..], &["snapshot", "--all"], &["recover", "file"]] {
             let named = [words, &["--collector", "http://10.0.0.5:9411"]].concat();
             assert_eq!(refused(&named).kind(), ErrorKind::UnknownArgument, "{words:?}");
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_daemon_could_answer_is_wrong_usage() {
+    fn unanswerable_arguments_are_usage_errors() {
         for words in [
             &["traces", "--collector", "https://10.0.0.5:9411"][..],
             &["ledger", "--relay", "https://10.0.0.5:9413"],

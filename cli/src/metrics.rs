@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_a_daemon_writes() {
+    fn the_metrics_of_a_daemon_are_parsed() {
         let text = "# HELP a b\n# TYPE a counter\na_total{process=\"osd:12\",cause=\"full\"} 3\na_total{process=\"o\\\"s,d}:1\",cause=\"torn\"} 4\nup 1\nload 0.5\nbig 1.0\n# EOF\n";
         let metrics = Metrics::parse(text);
         assert_eq!(metrics.sum("a_total", &[]), 7);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_nothing_can_count_are_passed_over() {
+    fn figures_beyond_exact_integers_are_ignored() {
         let figures =
             ["9223372036854775807", "-9223372036854775808", "1e300", "9007199254740992", "nan", "inf"];
         let text: String = figures.iter().map(|figure| format!("a {figure}\n")).collect();
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_large_figures_has_a_sum() {
+    fn sums_of_many_large_figures_are_exact() {
         let large = "a 9007199254740991\na -9007199254740991\na 9007199254740991\n".repeat(2000);
         let metrics = Metrics::parse(&large);
         assert_eq!(metrics.sum("a", &[]), 2 * 9_007_199_254_740_991);
     }
 
     #[test]
-    fn broken_lines_do_not_hide_their_neighbours() {
+    fn malformed_metric_lines_do_not_hide_their_neighbours() {
         let metrics = Metrics::parse("a{x=\"1\na{x} 2\na{x=\"1\"}\n\n{ 3\na 5\n");
         assert_eq!(metrics.sum("a", &[]), 5);
     }

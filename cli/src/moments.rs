@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_read_with_its_zone_and_as_it_is_shown_and_a_date_is_where_its_day_begins() {
+    fn moments_are_parsed_with_a_zone_as_shown_or_as_a_date() {
         const SHOWN: u64 = 1_795_204_320_175_000;
         for text in [
             "2026-11-20T19:52:00.175Z",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_date_of_an_answer_is_read() {
+    fn http_dates_are_parsed() {
         assert_eq!(parse_http_us("Fri, 20 Nov 2026 19:52:00 GMT"), Some(1_795_204_320_000_000));
         for text in [
             "",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_zone_and_a_day_that_never_was_are_refused() {
+    fn moments_without_a_zone_and_impossible_dates_are_refused() {
         for text in [
             "",
             "yesterday",

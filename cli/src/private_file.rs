@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_the_older_file_and_nothing_beside_it() {
+    fn a_failed_write_keeps_the_older_file_and_leaves_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("blkin.saved");
         std::fs::write(&path, OLDER).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_killed_while_he_writes_leaves_nothing_behind() {
+    fn an_unfinished_file_has_no_name() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = PrivateFile::at(&folder.path().join("blkin.saved")).unwrap();
         file.write(&mut &b"half"[..]).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_knows_none_without_a_name_gets_one_with_a_name() {
+    fn without_unnamed_files_a_named_part_is_renamed() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("blkin.saved");
         let mut part = Part::with_a_name(&place).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_takes_no_older_files_place() {
+    fn a_partial_file_does_not_replace_an_older_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("blkin.saved");
         let part = |bytes: &[u8]| {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_there_is_taken_from_others_or_left_alone() {
+    fn an_existing_file_is_made_private_or_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("blkin.saved");
         assert!(!written(&path, OLDER).unwrap());
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_laid_there_is_not_written_to() {
+    fn links_and_pipes_of_other_users_are_not_written_to() {
         // Only root can give something away.
         if !rustix::process::geteuid().is_root() {
             let _ = writeln!(io::stderr(), "not shown: this needs root");
@@ -312,11 +312,11 @@ mod tests {
             assert!(error.contains("belongs to user 1: "), "{error}");
         }
         assert_eq!(std::fs::read(&precious).unwrap(), OLDER);
-        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "somebody read rings");
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "rings were written to the pipe");
     }
 
     #[test]
-    fn a_link_stays_and_devices_and_descriptors_are_written_to() {
+    fn links_are_followed_and_devices_and_descriptors_written_to() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("file"), folder.path().join("link"));
         std::fs::write(&path, OLDER).unwrap();

@@ -18,7 +18,7 @@ mod tests {
     use rustix::thread::{gettid, set_name};
 
     #[test]
-    fn a_process_is_described_whatever_its_name_is() {
+    fn a_process_name_that_is_not_utf_8_is_read() {
         let named = || {
             set_name(c"process-of-gr\xc3").unwrap();
             let thread = gettid().as_raw_nonzero().get().cast_unsigned();

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_is_not_called_damaged() {
+    fn a_truncated_file_is_not_called_damaged() {
         let file = saved();
         let end = file.len() - saved::END_BYTES;
         assert!(!summary(&file).contains("cut"));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_counted_and_one_is_not_told_as_many() {
+    fn damage_is_counted_in_the_singular_and_the_plural() {
         let mut file = saved();
         let last = file.len() - 1;
         file[last] ^= 1;
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_of_another_version_are_named() {
+    fn rings_of_another_version_are_reported() {
         let reading = Reading { of_other_versions: 1, ..Reading::default() };
         let alone = of_reading(reading).unwrap_err().to_string();
         assert!(alone.contains("it was written by another version"), "{alone}");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_before_1970_is_told_as_it_is() {
+    fn times_before_1970_are_printed() {
         let early = Recovered { time_ns: Some(-1), is_own_time: true, ..golden().remove(0) };
         let mut line = Vec::new();
         write_text(&early, &mut line).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_a_name_is_called_alike_in_its_lines_and_in_the_summary() {
+    fn a_program_without_a_name_is_called_program() {
         let mut reading = saved::read(&golden_file());
         reading.programs[0].identity.label.clear();
         let recovery = of_reading(reading).unwrap();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_many_annotations_have_is_kept_once() {
+    fn equal_texts_of_annotations_are_stored_once() {
         let annotations = golden();
         // The second has another key, and of both later ones the endpoint travelled in the record.
         let [first, _, third] = &annotations[..] else { panic!("{annotations:?}") };
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_nothing_is_told_from_one_of_which_nothing_is_left() {
+    fn a_foreign_file_is_distinguished_from_a_truncated_one() {
         let why = |file: &[u8]| of_reading(saved::read(file)).unwrap_err().to_string();
         assert!(why(b"something else").contains("neither a saved segment nor a copy"));
         assert!(why(&saved()[..10]).contains("ends too early: it was truncated"));

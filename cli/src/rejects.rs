@@ -96,7 +96,7 @@ mod tests {
     use crate::http::answering;
 
     #[test]
-    fn counts_of_zero_are_nothing() {
+    fn rejects_with_counts_of_zero_are_empty() {
         let of = |count: u64| Rejects {
             counts: [("http_v2".to_owned(), [("bad_value".to_owned(), count)].into())].into(),
             recent: Vec::new(),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_given_and_no_more_than_are_wanted() {
+    fn the_latest_rejects_are_given_up_to_the_limit() {
         let body = r#"{"counts":{"scribe":{"syntax":2}},"recent":[{"time_ms":2,"cause":"new"},{"time_ms":1,"cause":"old"}]}"#;
         let found = fetch(&answering(move |_| ("200 OK", body)), 1).unwrap();
         assert_eq!((found.recent.len(), &*found.recent[0].cause), (1, "new"));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_counts_is_not_that_nothing_was_rejected() {
+    fn an_answer_without_counts_of_rejects_is_an_error() {
         for body in ["{}", "[]"] {
             let error = format!("{:#}", fetch(&answering(move |_| ("200 OK", body)), 1).unwrap_err());
             assert!(error.starts_with("failed to read the rejects that "), "{error}");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reject_is_one_line_and_what_was_sent_cannot_move_the_cursor() {
+    fn rejects_are_shown_without_control_characters() {
         let reject = Reject {
             time_ms: 1_000,
             transport: "http_v2".into(),

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_ask_for_what_they_say() {
+    fn options_of_set_become_the_right_requests() {
         assert_eq!(asked("--show"), json!({ "show": {} }));
         assert_eq!(asked("--all --off"), json!({ "set": { "target": "all", "on": false } }));
         let rate = json!({ "set": { "target": { "pid": 4711 }, "rate": 100 } });
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_requests_are_refused_before_anybody_is_asked() {
+    fn contradictory_options_of_set_are_refused() {
         for line in [
             "",
             "--all",
@@ -415,7 +415,7 @@ mod tests {
         [{"pid":12,"comm":"osd","uid":7,"on":false,"rate":100,"levels":["emerg","alert"]}]}}"#;
 
     #[test]
-    fn an_answer_becomes_a_table_or_json() {
+    fn answers_to_set_are_shown_as_a_table_or_json() {
         let done: &'static str = DONE.replace('\n', " ").leak();
         let text = run_with("--label osd --rate 100", false, done).unwrap();
         assert!(text.starts_with("Set for 1 program and for those to come; in force now.\n"), "{text}");
@@ -427,13 +427,13 @@ mod tests {
     }
 
     #[test]
-    fn names_of_two_columns_a_character_stand_in_their_column() {
+    fn wide_characters_keep_the_columns_of_set_aligned() {
         let rows = [["存储".into(), "1".into()], ["osd".into(), "2".into()]];
         assert_eq!(table(["a", "b"], &rows, "none", STYLE), "  a     b\n  存储  1\n  osd   2\n");
     }
 
     #[test]
-    fn levels_that_have_no_room_go_on_below() {
+    fn long_lists_of_levels_wrap_in_their_column() {
         let rows = [["osd".into(), "emerg crit warning info".into()], ["mon".into(), "all".into()]];
         let text = table(["PROGRAM", "LEVELS"], &rows, "none", Style { columns: 28, ..STYLE });
         let expected = "  PROGRAM  LEVELS\n  osd      emerg crit\n           warning info\n  mon      all\n";
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_name_that_the_kernel_cuts_it_is_told_what_is_left() {
+    fn a_label_that_the_kernel_truncates_is_announced() {
         let said = |line: &str| {
             shown(&parsed(line).unwrap(), &Done { rules: Vec::new(), programs: Vec::new() }, STYLE)
         };
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_sets_all_programs_is_told_that_they_are_his() {
+    fn a_user_who_sets_all_is_told_that_only_own_programs_are_set() {
         let done = |target: &str, uid: u32| -> Done {
             let rules =
                 json!([{ "target": target, "on": false }, { "target": target, "uid": uid, "on": false }]);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_error_in_the_daemons_words() {
+    fn a_refusal_is_shown_in_the_daemons_words() {
         let refused = r#"{"refused":{"cause":"unknown_pid","why":"no program of process 3 is attached"}}"#;
         let error = run_with("--pid 3 --off", false, refused).unwrap_err();
         assert_eq!(error.to_string(), "no program of process 3 is attached");
@@ -479,13 +479,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_daemon_is_told_with_what_to_do() {
+    fn a_missing_daemon_is_reported_with_advice() {
         let error = run(&parsed("--show --socket /nonexistent/c").unwrap(), false, STYLE).unwrap_err();
         assert!(format!("{error:#}").contains("blkin doctor"), "{error:#}");
     }
 
     #[test]
-    fn levels_are_named_shortly() {
+    fn sets_of_levels_are_abbreviated() {
         let names = |count| Level::value_variants()[..count].iter().map(|l| l.name()).collect::<Vec<_>>();
         assert_eq!([8, 7, 1].map(|count| levels(&names(count))), ["all", "info and more severe", "emerg"]);
         assert_eq!(levels(&["err".into(), "debug".into()]), "err debug");

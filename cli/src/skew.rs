@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_whose_half_lies_outside_its_clients_has_another_clock() {
+    fn a_server_half_outside_its_client_half_means_clock_skew() {
         let ahead = told_of(half("osd.0", 181_001_000, 3_000)).unwrap();
         assert!(
             ahead.starts_with("the clock of osd.0 seems to be 3 min 0 s ahead of that of gateway: "),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_clocks_where_nothing_shows_or_a_client_gave_up() {
+    fn no_clock_skew_is_reported_without_evidence() {
         for server in [
             half("osd.0", 1_000_500, 3_000),
             half("osd.0", 999_850, 3_000),

@@ -298,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_told_from_one_without_rings() {
+    fn a_missing_process_is_distinguished_from_one_without_rings() {
         let error = |pid| format!("{:#}", of_process(pid, None).unwrap_err());
         assert_eq!(error(u32::MAX), "no process has the id 4294967295");
         assert!(error(std::process::id()).contains("has no rings"), "{}", error(std::process::id()));
     }
 
     #[test]
-    fn segments_and_control_pages_go_together_in_whatever_order_they_are_numbered() {
+    fn segments_and_control_pages_are_paired_in_any_fd_order() {
         use rustix::fs::{MemfdFlags, memfd_create};
 
         // As where the first copy found one number taken that was free when the second came.
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_what_was_asked_for() {
+    fn a_refused_snapshot_names_what_was_asked_for() {
         let unknown = json!({ "refused": { "cause": "unknown_pid", "why": "nobody has that name" } });
         let of_all = refusal(&unknown, &target(&["--all"]));
         assert_eq!(of_all, "no program that you may read is attached to consumerd");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_that_break_off_are_no_snapshot() {
+    fn a_snapshot_that_breaks_off_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("control.sock");
         let output = folder.path().join("o");
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_that_consumerd_gives_and_nobody_can_write_are_not_asked_for_elsewhere() {
+    fn a_snapshot_that_cannot_be_written_is_not_taken_again() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("control.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_answers_the_way_without_consumerd_is_named() {
+    fn without_consumerd_the_error_suggests_a_snapshot_by_pid() {
         let said = |whose: &[&str]| {
             let words = [&["snapshot", "--socket", "/nonexistent/control.sock"], whose].concat();
             format!("{:#}", ask(&Command::parse_from(words).snapshot).unwrap_err())
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_fails_in_the_middle_has_broken_off() {
+    fn a_read_error_amid_the_rings_ends_them_with_its_cause() {
         struct Reset;
         impl Read for Reset {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -426,13 +426,13 @@ mod tests {
     }
 
     #[test]
-    fn a_time_longer_than_there_were_clocks_keeps_everything() {
+    fn a_huge_time_limit_keeps_everything() {
         assert_eq!(since_ns(7_000, 2), 5_000);
         assert_eq!([7_000, 20_000_000_000_000_000, u64::MAX].map(|last_us| since_ns(7_000, last_us)), [0; 3]);
     }
 
     #[test]
-    fn what_was_written_is_an_object_for_programs() {
+    fn the_result_of_a_snapshot_is_a_json_object() {
         let written = Written { file: "a.saved".into(), bytes: 7, replaced: false };
         let object = json!({ "file": "a.saved", "bytes": 7, "replaced": false });
         assert_eq!(serde_json::to_value(written).unwrap(), object);

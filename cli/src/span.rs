@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_zipkins_own_example() {
+    fn a_span_in_zipkins_json_is_parsed() {
         let text = r#"{"traceId":"5982fe77008310cc80f1da5e10147519","parentId":"90394f6bcffb5d13","id":"67fae42571535f60",
             "kind":"SERVER","name":"/m/n/2.6.1","timestamp":1516781775726000,"duration":26000,"unknown":[1],
             "localEndpoint":{"serviceName":"api","ipv4":"1.2.3.4","port":80},

@@ -150,12 +150,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_names_no_traces_is_not_that_there_are_none() {
+    fn an_answer_without_the_fields_of_stats_is_an_error() {
         assert!(["{}", "[]"].iter().all(|body| serde_json::from_str::<Stats>(body).is_err()));
     }
 
     #[test]
-    fn an_answer_without_services_is_a_sentence() {
+    fn stats_without_services_are_explained_in_a_sentence() {
         let wanted = StatsArguments {
             from: "a".into(),
             to: "b".into(),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_below_one_another_however_long_something_took() {
+    fn the_figures_of_stats_are_aligned_whatever_their_size() {
         let service = |took: u64| ServiceStats {
             service: "osd.0".into(),
             count: 3,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_service_comes_first_and_what_was_left_out_is_said() {
+    fn stats_list_the_slowest_service_first_and_what_is_left_out() {
         let service = |name: &str, average_us| ServiceStats {
             service: name.into(),
             count: 3,

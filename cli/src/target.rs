@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_of_the_programs_is_told_from_a_daemon_that_is_not_there() {
+    fn the_socket_of_the_programs_is_not_reported_as_a_missing_daemon() {
         let folder = tempfile::TempDir::new().unwrap();
         let offers = folder.path().join("consumerd.sock");
         assert!(asked(offers.clone()).contains("is it running?"));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_socket_is_looked_for_beside_that_of_the_programs() {
+    fn the_control_socket_lies_beside_that_of_the_programs() {
         for (offers, control) in [
             (None, "/run/blkin/control.sock"),
             (Some(""), "/run/blkin/control.sock"),

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_broken_at_spaces_and_words_are_not() {
+    fn long_lines_wrap_at_spaces_only() {
         assert_eq!(wrapped("", 10), [""]);
         assert_eq!(
             wrapped("ten letter and a /very/long/path of it", 10),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_was_written_reorders_a_line() {
+    fn bidirectional_control_characters_are_replaced() {
         for control in
             "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}"
                 .chars()
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn text_fits_its_column() {
+    fn text_is_padded_or_cut_to_its_column() {
         assert_eq!(fit("abc", 5), "abc  ");
         assert_eq!(fit("abcdef", 4), "abc…");
         assert_eq!(fit("abc", 0), "");
     }
 
     #[test]
-    fn wide_characters_take_two_columns_and_what_stands_above_another_none() {
+    fn wide_characters_take_two_columns_and_combining_ones_none() {
         assert_eq!(fit("商店", 5), "商店 ");
         assert_eq!(fit("商店店", 5), "商店…");
         assert_eq!(fit("商店店", 4), "商… ");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_a_table_that_have_no_room_are_left_out_whole() {
+    fn table_columns_that_do_not_fit_are_omitted() {
         let widths = [10, 4, 4];
         for (columns, shown) in [(9, 0), (10, 1), (15, 1), (16, 2), (21, 2), (22, 3), (100, 3)] {
             assert_eq!(fitting(&widths, columns), shown, "{columns}");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_written_unless_the_user_or_the_terminal_wants_none() {
+    fn no_color_and_a_dumb_terminal_turn_colours_off() {
         let wants = |no_color: Option<&str>, term: Option<&str>| {
             wants_colours(no_color.map(OsString::from), term.map(OsString::from))
         };
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn no_colours_where_they_are_off() {
+    fn paint_adds_colours_only_if_they_are_on() {
         let style = Style { columns: 80, colours: false };
         assert_eq!(style.paint(Colour::Red, "x"), "x");
         assert_eq!(Style { colours: true, ..style }.paint(Colour::Red, "x"), "\x1b[31mx\x1b[0m");

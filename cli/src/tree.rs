@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_stand_in_the_order_of_their_begin() {
+    fn siblings_are_ordered_by_their_begin() {
         let spans = [
             span("c", Some("a"), 30),
             span("d", Some("b"), 25),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_half_stands_below_its_client_half() {
+    fn a_server_half_is_placed_below_its_client_half() {
         let mut server = span("b", Some("a"), 21);
         server.shared = true;
         let spans = [server, span("b", Some("a"), 20), span("a", None, 10)];
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_of_neither_service_stands_below_the_client_half_whatever_the_clocks_say() {
+    fn a_span_of_a_third_service_is_placed_below_the_client_half() {
         for server_begin in [15, 5] {
             let server = Span { shared: true, ..span("a", None, server_begin) };
             let mut spans = [span("a", None, 10), server, span("b", Some("a"), 20)];
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_cycle_one_span_becomes_a_root() {
+    fn one_span_of_each_cycle_becomes_a_root() {
         let spans = [
             span("into", Some("e"), 9),
             span("a", Some("b"), 1),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_many_levels_come_closer_together() {
+    fn the_indentation_narrows_with_many_levels() {
         let mut spans = chain(6);
         spans.push(span("last", Some("3"), 99));
         assert_eq!(
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_row_deeper_than_that_the_nearest_levels_have_lines_and_the_others_are_counted() {
+    fn very_deep_rows_show_the_nearest_levels_and_count_the_others() {
         let mut spans = chain(13);
         spans.push(span("last", Some("11"), 99));
         let drawn = drawn_within(16, &spans);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn details_stand_below_their_folded_row() {
+    fn details_are_indented_below_their_folded_row() {
         let spans = chain(8);
         let rows = rows(&spans);
         let fold = Fold::new(6, &rows, |_| 2);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_chain_takes_time_and_memory_by_its_length() {
+    fn a_deep_chain_takes_linear_time_and_memory() {
         // By the square of it, this would take gigabytes and minutes.
         let spans = chain(200_000);
         let rows = rows(&spans);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn many_spans_of_one_id_take_time_by_their_number() {
+    fn many_spans_with_one_id_take_linear_time() {
         // By the square of it, this would take minutes.
         let many = 200_000;
         let of = |service: &str| Endpoint { service_name: Some(service.to_owned()), ..Endpoint::default() };
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_spans_of_the_parent_id_the_first_of_the_same_service_is_above() {
+    fn the_first_parent_of_the_same_service_is_chosen() {
         let of = |service: &str, span| {
             let endpoint = Endpoint { service_name: Some(service.to_owned()), ..Endpoint::default() };
             Span { local_endpoint: Some(endpoint), ..span }

@@ -77,18 +77,18 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_by_a_clock_that_is_ahead_is_not_of_now() {
+    fn times_in_the_future_are_shown_as_such() {
         let ahead = |by_us| age(by_us, 0);
         assert_eq!([900_000, 3_900_000, 86_400_000_000].map(ahead), ["0 s ago", "in 3 s", "in 1 d"]);
     }
 
     #[test]
-    fn one_is_not_many() {
+    fn counts_are_shown_in_the_singular_or_plural() {
         assert_eq!([0, 1, 2].map(|count| counted(count, "trace")), ["0 traces", "1 trace", "2 traces"]);
     }
 
     #[test]
-    fn durations_are_read_with_their_unit() {
+    fn durations_are_parsed_with_their_unit() {
         let read = ["250us", "0", "10ms", "1.5s", "30m", "2min", "2h", "1d"]
             .map(|text| parse_duration_us(text).unwrap());
         assert_eq!(

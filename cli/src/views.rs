@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_seen_by_two_endpoints_is_one() {
+    fn the_views_of_a_span_by_two_endpoints_are_joined() {
         let spans = [view("a", "pg 1.1", 12, 20), view("a", "osd.0", 10, 5), view("b", "osd.0", 11, 1)];
         let joined = joined(&spans);
         assert_eq!(joined.len(), 2);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_sides_of_a_call_stay_apart() {
+    fn the_two_sides_of_a_call_are_not_joined() {
         let mut sides = [view("a", "bench", 10, 9), view("a", "vlmc", 11, 5)];
         sides[0].kind = Some("CLIENT".into());
         sides[1].kind = Some("SERVER".into());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn many_views_of_one_span_take_time_by_their_number() {
+    fn many_views_of_one_span_take_linear_time() {
         // By the square of it, this would take most of a minute.
         let views: Vec<Span> =
             (0..100_000).map(|number| view("a", &format!("osd.{number}"), 10, 5)).collect();

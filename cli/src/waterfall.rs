@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_stand_where_the_spans_were() {
+    fn bars_are_placed_by_the_times_of_their_spans() {
         let spans =
             [span("a", None, 0, 4_000), span("b", Some("a"), 1_000, 2_000), span("c", Some("a"), 3_999, 1)];
         let expected = "\
@@ -182,7 +182,7 @@ op a        osd.0        4.000 ms  ███████████████
     }
 
     #[test]
-    fn bars_of_spans_with_wide_names_begin_below_one_another() {
+    fn bars_are_aligned_despite_wide_characters_in_names() {
         let mut child = span("b", Some("a"), 0, 4_000);
         child.name = Some("读取对象".into());
         child.local_endpoint =
@@ -203,7 +203,7 @@ op a        osd.0        4.000 ms  ███████████████
     }
 
     #[test]
-    fn clocks_that_differ_are_told_above_the_spans() {
+    fn clock_skew_is_reported_above_the_spans() {
         let mut sides = [span("a", None, 0, 4_000), span("a", None, 180_000_000, 3_000)];
         sides[0].kind = Some("CLIENT".into());
         sides[1].shared = true;
@@ -215,7 +215,7 @@ op a        osd.0        4.000 ms  ███████████████
     }
 
     #[test]
-    fn events_and_keys_stand_below_their_span() {
+    fn events_and_tags_are_drawn_below_their_span() {
         let mut root = span("a", None, 0, 4_000);
         root.annotations = vec![Annotation { timestamp: 1_000_250, nanos: 0, value: "journal\u{1b}".into() }];
         root.tags.insert("Object".into(), "foo".into());
@@ -242,19 +242,19 @@ op a        osd.0        4.000 ms  ███████████████
     }
 
     #[test]
-    fn events_of_a_microsecond_are_drawn_in_the_order_of_their_nanoseconds() {
+    fn events_of_one_microsecond_are_drawn_by_nanosecond() {
         let drawn = drawn_events(&[("begun", 10), ("ended", 40)], &[("enqueuing", 20), ("enqueued", 30)]);
         assert_eq!(drawn, ["begun", "enqueuing", "enqueued", "ended"]);
     }
 
     #[test]
-    fn events_without_nanoseconds_are_drawn_in_the_order_in_which_they_were_answered() {
+    fn events_without_nanoseconds_are_drawn_in_answer_order() {
         let drawn = drawn_events(&[("enqueuing", 0), ("enqueued", 0)], &[]);
         assert_eq!(drawn, ["enqueuing", "enqueued"]);
     }
 
     #[test]
-    fn lines_keep_within_the_terminal() {
+    fn waterfall_lines_fit_the_terminal() {
         let mut spans = vec![span("a", None, 0, 4_000), span("b", Some("a"), 0, u64::MAX / 2)];
         spans[1].name = Some("n".repeat(500));
         spans[1].tags.insert("k".repeat(300), "v".repeat(300));
@@ -270,7 +270,7 @@ op a        osd.0        4.000 ms  ███████████████
     }
 
     #[test]
-    fn names_and_keys_of_deep_spans_can_be_read() {
+    fn names_and_tags_of_deep_spans_are_readable() {
         let mut spans: Vec<Span> = (0..100_u64)
             .map(|i| span(&i.to_string(), i.checked_sub(1).map(|p| p.to_string()).as_deref(), i, 1))
             .collect();
@@ -281,7 +281,7 @@ op a        osd.0        4.000 ms  ███████████████
     }
 
     #[test]
-    fn a_trace_without_time_is_drawn_too() {
+    fn a_trace_without_times_is_drawn() {
         let drawn = draw(&[Span { id: "a".into(), ..Span::default() }], view(true));
         assert!(drawn.contains("no time recorded") && drawn.contains("(no name)"), "{drawn}");
     }

@@ -30,11 +30,11 @@ fn left() -> Stdio {
 }
 
 #[test]
-fn each_exit_code_is_what_the_help_says() {
+fn exit_codes_are_as_documented() {
     assert_eq!(code(&["--help"]), 0);
     assert_eq!(code(&["traces"]), 1, "failed");
     assert_eq!(code(&["recover", "/nonexistent"]), 1, "failed");
-    assert_eq!(code(&["ledger", "--consumerd", NOBODY]), 1, "daemons are missing in it");
+    assert_eq!(code(&["ledger", "--consumerd", NOBODY]), 1, "daemons are missing in the ledger");
     assert_eq!(
         code(&["doctor", "--consumerd", NOBODY, "--socket", "/nonexistent"]),
         1,
@@ -59,7 +59,7 @@ fn said_with(variable: &str, value: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn an_address_that_the_environment_leaves_empty_is_the_default() {
+fn an_empty_url_variable_means_the_default() {
     let doctor = |variable| {
         let arguments = ["doctor", "--consumerd", NOBODY, "--collector", NOBODY, "--socket", "/nonexistent"];
         said_with(variable, "", &arguments)
@@ -71,7 +71,7 @@ fn an_address_that_the_environment_leaves_empty_is_the_default() {
 }
 
 #[test]
-fn an_address_that_cannot_be_used_is_named_by_who_says_it() {
+fn an_invalid_url_is_reported_with_its_variable_or_option() {
     const TLS: &str = "https://10.0.0.5:9411";
     let by_variable = said_with("BLKIN_COLLECTOR_URL", TLS, &["traces"]);
     assert!(
@@ -87,7 +87,7 @@ fn an_address_that_cannot_be_used_is_named_by_who_says_it() {
 }
 
 #[test]
-fn the_usage_asks_for_no_option_that_the_environment_gives() {
+fn the_usage_line_omits_options_set_by_the_environment() {
     for (words, usage) in
         [(&["trace"][..], "Usage: blkin trace <ID>\n"), (&["stats", "a"], "Usage: blkin stats <FROM> <TO>\n")]
     {
@@ -97,7 +97,7 @@ fn the_usage_asks_for_no_option_that_the_environment_gives() {
 }
 
 #[test]
-fn a_socket_that_the_environment_leaves_empty_is_the_one_that_programs_take() {
+fn an_empty_socket_variable_means_the_default() {
     let mut doctor = Command::new(env!("CARGO_BIN_EXE_blkin"));
     doctor.env("BLKIN_SOCKET", "").args(["doctor", "--consumerd", NOBODY, "--collector", NOBODY]);
     let said = doctor.output().unwrap();
@@ -106,7 +106,7 @@ fn a_socket_that_the_environment_leaves_empty_is_the_one_that_programs_take() {
 }
 
 #[test]
-fn what_somebody_else_answers_in_place_of_consumerd_does_not_drive_the_terminal() {
+fn control_characters_in_a_foreign_answer_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -139,7 +139,7 @@ fn collector(status: &'static str, body: &'static str) -> String {
 }
 
 #[test]
-fn one_trace_that_is_not_there_is_a_failure_and_an_empty_list_is_none() {
+fn a_missing_trace_is_a_failure_and_an_empty_list_is_not() {
     let (unknown, nothing) = (collector("404 Not Found", "1 not found"), collector("200 OK", "[]"));
     assert_eq!(code(&["trace", "1", "--collector", &unknown]), 1);
     assert_eq!(code(&["traces", "--service", "unknown", "--collector", &nothing]), 0);
@@ -148,11 +148,11 @@ fn one_trace_that_is_not_there_is_a_failure_and_an_empty_list_is_none() {
     let rejects = blkin.args(["rejects", "--collector", &none]).output().unwrap();
     let said = String::from_utf8(rejects.stderr).unwrap();
     assert!(rejects.status.success() && said.contains("since the collector was started"), "{said}");
-    assert_eq!(code(&["rejects", "--collector", &nothing]), 1, "no answer of a collector");
+    assert_eq!(code(&["rejects", "--collector", &nothing]), 1, "not a collector's answer");
 }
 
 #[test]
-fn daemons_are_asked_themselves_whatever_proxy_the_environment_names() {
+fn proxy_variables_are_ignored() {
     let nothing = collector("200 OK", "[]");
     for variable in ["ALL_PROXY", "HTTPS_PROXY", "http_proxy"] {
         let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
@@ -162,7 +162,7 @@ fn daemons_are_asked_themselves_whatever_proxy_the_environment_names() {
 }
 
 #[test]
-fn a_file_is_recovered_if_a_part_of_it_is() {
+fn partly_recovered_files_are_a_success() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = Vec::new();
     saved::write(&Saved::default(), &mut file);
@@ -177,7 +177,7 @@ fn a_file_is_recovered_if_a_part_of_it_is() {
 }
 
 #[test]
-fn every_command_says_all_of_itself_in_both_ways() {
+fn help_command_and_option_print_the_same() {
     let said = |arguments: &[&str]| {
         let blkin = Command::new(env!("CARGO_BIN_EXE_blkin")).args(arguments).output().unwrap();
         assert!(blkin.status.success(), "{arguments:?}");
@@ -197,7 +197,7 @@ fn every_command_says_all_of_itself_in_both_ways() {
 }
 
 #[test]
-fn what_cannot_be_written_is_a_failure_that_says_so() {
+fn failed_writes_to_stdout_are_reported_as_failures() {
     let nothing = collector("200 OK", "[]");
     for arguments in [
         &["--help"][..],
@@ -220,7 +220,7 @@ fn what_cannot_be_written_is_a_failure_that_says_so() {
 }
 
 #[test]
-fn an_exit_code_is_the_same_when_nobody_reads_what_is_said() {
+fn exit_codes_are_the_same_with_closed_output() {
     assert_eq!(code_with(&["--help"], left), 0);
     assert_eq!(code_with(&["traces"], left), 1);
     assert_eq!(code_with(&["recover", "/nonexistent"], left), 1);

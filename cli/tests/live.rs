@@ -63,7 +63,7 @@ fn terminal() -> (File, File) {
 }
 
 #[test]
-fn a_terminal_is_told_that_the_daemon_has_not_answered_yet() {
+fn live_announces_that_the_daemon_has_not_answered_yet() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = format!("http://{}", listener.local_addr().unwrap());
     let (terminal, stderr) = terminal();
@@ -76,7 +76,7 @@ fn a_terminal_is_told_that_the_daemon_has_not_answered_yet() {
 }
 
 #[test]
-fn a_terminal_is_told_that_it_watches_before_anything_comes() {
+fn live_announces_that_it_is_watching() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = format!("http://{}", listener.local_addr().unwrap());
     let (mut terminal, stderr) = terminal();
@@ -92,7 +92,7 @@ fn a_terminal_is_told_that_it_watches_before_anything_comes() {
 }
 
 #[test]
-fn it_ends_with_the_reader_of_what_it_prints_though_no_further_span_comes() {
+fn live_ends_once_its_output_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = format!("http://{}", listener.local_addr().unwrap());
     let mut child = live(&collector).spawn().unwrap();
@@ -110,7 +110,7 @@ fn it_ends_with_the_reader_of_what_it_prints_though_no_further_span_comes() {
 }
 
 #[test]
-fn it_goes_on_once_the_daemon_that_it_watches_is_there_again() {
+fn live_reconnects_once_the_daemon_is_back() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = format!("http://{}", listener.local_addr().unwrap());
     let mut child = live(&collector).args(["--limit", "2"]).spawn().unwrap();
@@ -136,7 +136,7 @@ fn it_goes_on_once_the_daemon_that_it_watches_is_there_again() {
 }
 
 #[test]
-fn another_daemon_in_the_place_of_the_one_that_it_watches_is_an_error() {
+fn live_fails_if_another_daemon_takes_the_place() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = format!("http://{}", listener.local_addr().unwrap());
     let mut child = live(&collector).spawn().unwrap();

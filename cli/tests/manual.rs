@@ -58,7 +58,7 @@ fn told(command: &str) -> &'static str {
 }
 
 #[test]
-fn the_manual_names_every_field_of_json() {
+fn the_manual_documents_every_json_field() {
     let collector = collector();
     for words in [
         &["traces"][..],

@@ -64,7 +64,7 @@ fn status(field: &str) -> u64 {
 }
 
 #[test]
-fn a_file_is_recovered_in_less_than_five_times_its_size() {
+fn recover_takes_less_memory_than_five_times_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("saved");
     let bytes = {

@@ -47,7 +47,7 @@ fn taken(stdout: Stdio) -> Output {
 }
 
 #[test]
-fn what_is_saved_is_all_that_goes_to_the_standard_output() {
+fn standard_output_receives_nothing_but_the_snapshot() {
     assert_eq!(taken(Stdio::piped()).stdout, rings());
     let both = snapshot("/nonexistent", &["--json"], Stdio::piped());
     assert_eq!((both.status.code(), both.stdout.len()), (Some(1), 0));
@@ -63,7 +63,7 @@ fn the_standard_output_may_be_a_socket() {
 }
 
 #[test]
-fn what_is_in_the_standard_output_already_stays() {
+fn a_snapshot_is_appended_to_standard_output() {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(b"before").unwrap();
     // As when a user redirects the output of sudo, the file belongs to another user than root; only root can arrange that.
@@ -81,7 +81,7 @@ fn whole(file: &mut File) -> Vec<u8> {
 }
 
 #[test]
-fn the_standard_input_is_recovered() {
+fn recover_reads_standard_input() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     ours.write_all(&rings()).unwrap();
     drop(ours);

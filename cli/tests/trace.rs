@@ -16,7 +16,7 @@ fn answer(listener: &TcpListener, status: &str, body: &str) {
 }
 
 #[test]
-fn a_trace_that_was_recorded_right_before_is_waited_for() {
+fn trace_waits_for_a_trace_recorded_just_before() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = listener.local_addr().unwrap().to_string();
     let server = std::thread::spawn(move || {

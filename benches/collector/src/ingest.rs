@@ -152,7 +152,7 @@ mod tests {
     use super::median;
 
     #[test]
-    fn the_median_lies_in_the_middle() {
+    fn median_is_the_middle_or_the_mean_of_the_middle_two() {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut [4.0, 1.0]), 2.5);
         assert!(median(&mut []).is_nan());

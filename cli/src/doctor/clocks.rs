@@ -50,19 +50,19 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_and_a_date_of_whole_seconds_are_no_other_clock() {
+    fn slow_answers_and_whole_seconds_are_not_taken_for_clock_skew() {
         assert_eq!(ahead_us(NOON_US, NOON_US - 30_000_000, NOON_US), 0);
         assert_eq!(ahead_us(NOON_US, NOON_US + 1_999_999, NOON_US + 1_999_999), 0);
     }
 
     #[test]
-    fn another_clock_shows_on_either_side() {
+    fn clock_skew_is_detected_ahead_and_behind() {
         assert_eq!(ahead_us(NOON_US + 3_600_000_000, NOON_US, NOON_US + 1_000_000), 3_599_000_000);
         assert_eq!(ahead_us(NOON_US - 3_600_000_000, NOON_US, NOON_US + 1_000_000), -3_598_000_000);
     }
 
     #[test]
-    fn a_collector_of_another_time_is_told_of() {
+    fn a_collector_whose_clock_differs_is_a_warning() {
         let at = |status: &'static str| {
             Said::by_collector(answering(move |_| (status, "blkin_collector_commits_total 1\n")))
         };
@@ -75,7 +75,7 @@ mod tests {
         assert!(past.advice.unwrap().contains(" that far ahead in traces"));
         let future = check(&at("200 OK\r\ndate: Fri, 20 Nov 2099 19:52:00 GMT")).unwrap();
         assert!(future.found.contains(" d ahead of this machine's"), "{}", future.found);
-        assert!(check(&at("200 OK")).is_none(), "who tells no time");
+        assert!(check(&at("200 OK")).is_none(), "an answer without a date");
         assert!(check(&Said::by_collector(Client::new("127.0.0.1:1"))).is_none());
     }
 }

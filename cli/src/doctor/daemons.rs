@@ -337,7 +337,7 @@ mod tests {
     use crate::http::answering;
 
     #[test]
-    fn whoever_is_not_well_is_named() {
+    fn unhealthy_workers_are_named() {
         let body = r#"{"healthy":false,"workers":[{"name":"drain","state":"alive","since_last_beat_ms":3},
             {"name":"holder","state":"stuck","since_last_beat_ms":1700}],"troubles":[]}"#;
         assert_eq!(unwell(body), "its holder is stuck");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_of_a_trouble_names_whose_log_has_the_reason() {
+    fn advice_on_an_upstreams_trouble_names_the_log_to_read() {
         let advice = |cause: &str| {
             let (name, to, cause) = ("upstream".to_owned(), "b:1".to_owned(), cause.to_owned());
             Trouble { name, to, cause, reason: String::new(), seconds: 1 }.advice("the relay")
@@ -353,10 +353,7 @@ mod tests {
         for cause in ["broken", "try_later"] {
             assert!(advice(cause).contains("log of b:1: it "), "{}", advice(cause));
         }
-        assert!(
-            advice("broken").starts_with("configure its Scribe port"),
-            "that of HTTP may have been named"
-        );
+        assert!(advice("broken").starts_with("configure its Scribe port"), "the port may be that of HTTP");
         assert!(advice("refused").starts_with("is b:1 a Scribe server?"));
         assert!(advice("bound").contains("raise spool_bytes"));
         let log = "look at the log of the relay (`journalctl -u blkin-relay`);";
@@ -373,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_daemon_is_asked_once_and_told_from_one_that_is_away() {
+    fn a_stopped_daemon_is_distinguished_from_an_absent_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Client::new(&listener.local_addr().unwrap().to_string());
         let silent = Said::asked(&client.patient_for(Duration::from_millis(1)), "/healthz");
@@ -389,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumerd_that_ships_nowhere_is_told_of() {
+    fn a_consumerd_without_a_sink_is_a_warning() {
         let with = |sink| no_sink(&Metrics::parse(&format!("blkin_sink_valid_total{{sink=\"{sink}\"}} 0\n")));
         assert!(with("scribe").is_none());
         let check = with("none").unwrap();
@@ -397,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_is_found_by_an_address_of_an_interface_too() {
+    fn upstream_addresses_may_have_an_ipv6_scope() {
         let found = |server: &str| addresses(server).unwrap().next().unwrap();
         assert_eq!(found("127.0.0.1:9410"), SocketAddr::from(([127, 0, 0, 1], 9410)));
         let SocketAddr::V6(of_interface) = found("[fe80::1%lo]:9410") else { panic!("version 6") };
@@ -405,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_that_cannot_be_reached_is_told_of_before_there_is_anything_to_ship() {
+    fn an_unreachable_upstream_warns_before_anything_is_shipped() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = server.local_addr().unwrap().to_string();
         let metrics = format!("blkin_sink_since_success_seconds{{sink=\"scribe\",to=\"{to}\"}} 1\n");
@@ -416,16 +413,19 @@ mod tests {
         let [check] = &unreached(&here(), &metrics)[..] else { panic!("one") };
         let found = format!("nothing can be shipped to {to}, which cannot be reached: Connection refused");
         assert!(check.status == Status::Warning && check.found.starts_with(&found), "{}", check.found);
-        assert!(unreached(&said(Client::new("192.0.2.1:1")), &metrics).is_empty(), "of another machine");
+        assert!(
+            unreached(&said(Client::new("192.0.2.1:1")), &metrics).is_empty(),
+            "an upstream on another machine is not tried"
+        );
         let told = format!(
             r#"{{"troubles":[{{"name":"scribe","to":"{to}","cause":"unreachable","reason":"","seconds":1}}]}}"#
         );
         let told = said(answering(move |_| ("200 OK", told.clone().leak())));
-        assert!(unreached(&told, &metrics).is_empty(), "it is told already");
+        assert!(unreached(&told, &metrics).is_empty(), "consumerd reports it already");
     }
 
     #[test]
-    fn somebody_elses_server_is_no_daemon_of_ours() {
+    fn a_foreign_server_is_not_taken_for_a_daemon() {
         let check = collector(&said(serving("404 Not Found", "<html>")), None);
         assert!(check.found.ends_with(" answered 404, which a collector never does"), "{}", check.found);
         assert!(check.advice.unwrap().starts_with("start blkin-collector"));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_troubles_our_collector_is_told_and_a_zipkin_server_is_asked_for_its_health_alone() {
+    fn troubles_are_read_from_our_collector_and_not_from_zipkin() {
         let ours = Said::by_collector(answering(|path| match path {
             "/metrics" => ("200 OK", "blkin_collector_commits_total 1\n"),
             "/healthz" => (
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn where_consumerd_ships_elsewhere_the_collector_there_is_to_be_named() {
+    fn advice_names_the_collector_of_a_remote_upstream() {
         let by = |sink: &str, upstream: &str| {
             let text = format!(
                 "blkin_sink_since_success_seconds{{sink=\"{sink}\",to=\"{upstream}\"}} 1\n\
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_restart_a_collector_whose_disk_is_full() {
+    fn advice_on_a_full_disk_is_not_to_restart_the_collector() {
         let advice = |body: &'static str| {
             let ours = Said::by_collector(answering(move |path| match path {
                 "/metrics" => ("200 OK", "blkin_collector_commits_total 1\n"),

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_is_named_with_what_speaks_against_the_counter() {
+    fn the_clock_check_says_why_the_tsc_is_not_used() {
         let judged = |counter, used, available| judge_clock(counter, used, available);
         let well = judged(Counter::Trusted, "kvm-clock", "kvm-clock tsc");
         assert_eq!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_auxiliary_vector_is_read() {
+    fn auxiliary_vector_entries_are_read() {
         const AT_UID: u64 = 11;
         let vector = fs::read(AUXILIARY_VECTOR).unwrap();
         assert_eq!(auxiliary(&vector, AT_UID), Some(u64::from(rustix::process::getuid().as_raw())));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_nothing_is_said_against_the_kernel() {
+    fn without_proc_rseq_support_is_reported_as_unknown() {
         let check = judge_rseq(Err(io::ErrorKind::NotFound.into()));
         assert_eq!(check.status, Status::Warning);
         assert!(

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cause_in_the_documents_has_advice() {
+    fn each_documented_cause_of_loss_has_advice() {
         let document = include_str!("../../../docs/operations.md");
         let (_, table) = document.split_once("| cause | counted in |").unwrap();
         let rows = table.lines().skip(2).map_while(|row| row.strip_prefix("| `")?.split('`').next());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_counter_that_is_not_zero_is_a_warning_and_no_other_is() {
+    fn each_loss_counter_is_a_warning_only_if_not_zero() {
         for (counters, of) in [
             (&CONSUMERD[..], &of_consumerd as &dyn Fn(&Metrics) -> Vec<Check>),
             (&RELAY, &|metrics| of_relay("http://r:1", metrics)),

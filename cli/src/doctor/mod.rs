@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_daemons_fails_and_is_told_what_to_do() {
+    fn checks_without_daemons_fail_with_advice() {
         let report = examine(nobody());
         assert!(!report.healthy && !report.balanced);
         let failed: Vec<&str> = report
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_named_by_their_causes() {
+    fn the_ledger_check_names_the_causes_of_losses() {
         let check = losing(&[("full", 0), ("queue_full", 3), ("expired", 9)]);
         assert_eq!(
             (check.status, check.found.as_str()),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_as_configured_is_no_reason_to_warn() {
+    fn losses_by_configuration_are_not_a_warning() {
         let check = losing(&[("expired", 2), ("overwritten", 1), ("recorder_released", 3), ("full", 0)]);
         assert_eq!(check.status, Status::Ok);
         assert!(check.found.ends_with("expired 4, overwritten 2, recorder_released 6"), "{}", check.found);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_losses_at_whoever_has_no_figures() {
+    fn without_a_collectors_figures_only_the_rest_is_said_to_balance() {
         let of_consumerd = "blkin_sink_acked_total{sink=\"scribe\"} 0\n";
         let ledger = |collector: &'static str| {
             let consumerd = answering(move |_| ("200 OK", of_consumerd));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_is_json_too() {
+    fn the_report_can_be_serialized_as_json() {
         let json = serde_json::to_value(examine(nobody())).unwrap();
         assert_eq!(json["healthy"], false);
         assert_eq!(json["checks"][0]["name"], "memfd");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_a_quota_refused_are_told_of_although_the_ledger_balances() {
+    fn refused_programs_are_a_warning() {
         let refused = |quota: u32, rejected: u32| {
             offers(&Metrics::parse(&format!(
                 "blkin_offers_total{{outcome=\"taken\"}} 9\nblkin_offers_total{{outcome=\"refused_quota\"}} {quota}\n\
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_another_consumerd_reads_is_a_warning_and_one_that_nobody_reads_a_failure() {
+    fn a_program_read_by_another_consumerd_warns_an_unread_one_fails() {
         let program = |pid, reader| Program { reader, ..unread(pid, None) };
         let read = |pid, is_well| program(pid, Some(Reader { pid: 9, is_well }));
         let judged = |programs: &[Program]| {
@@ -251,7 +251,7 @@ mod tests {
         let check = judged(&[read(2, true), program(3, None)]);
         assert_eq!(check.status, Status::Failed);
         assert!(check.found.starts_with("1 of 2 "), "{}", check.found);
-        assert!(check.advice.unwrap().starts_with("osd (pid 3) "), "those that nobody reads come first");
+        assert!(check.advice.unwrap().starts_with("osd (pid 3) "), "unread programs come first");
     }
 
     fn unread(pid: u32, unread: Option<Unread>) -> Program {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_offers_itself_elsewhere_is_told_where() {
+    fn a_program_that_uses_another_socket_is_reported_with_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let here = folder.path().join("consumerd.sock");
         fs::write(&here, "").unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_a_chroot_is_told_that_it_sees_no_socket() {
+    fn advice_on_a_program_in_a_chroot_is_to_mount_the_socket() {
         const SHELL: &str = "cp -L --parents /bin/sh $(ldd /bin/sh | grep -o '/[^ ]*') .
             exec chroot . /bin/sh -c 'echo; read end'";
         if !rustix::process::geteuid().is_root() {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_there_was_no_room_for_share_a_line_and_the_rest_is_counted() {
+    fn long_lists_of_unread_programs_are_cut_and_counted() {
         let socket = Path::new("/nonexistent/consumerd.sock");
         let many = |why| (0..25).map(|pid| unread(1_000_000_000 + pid, why)).collect();
         let said = advised(many(Some(Unread::NoRoom)), socket);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_cannot_be_seen_are_not_said_to_be_none() {
+    fn if_processes_are_hidden_the_check_says_what_this_user_can_see() {
         for consumerd in [None, Some(&Metrics::default())] {
             let found = |hidden| judge(&Scan { hidden, ..Scan::default() }, consumerd, Path::new("/s")).found;
             assert!(found(1).ends_with(" that this user can see"), "{}", found(1));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_have_the_library_and_no_rings_are_named() {
+    fn programs_with_the_library_but_no_rings_are_named() {
         let judged = |programs: &[Program], consumerd: Option<&Metrics>| {
             let without_rings = vec!["osd (pid 7)".to_owned(), "mon (pid 8, by BLKIN_OFF)".to_owned()];
             let scan = Scan { programs: programs.to_vec(), without_rings, hidden: 0 };

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nearly_full_is_a_warning_and_what_is_not_or_cannot_be_told_is_none() {
+    fn nearly_full_buffers_are_a_warning() {
         let staging = |used: u64| {
             Metrics::parse(&format!("blkin_staging_used_bytes {used}\nblkin_staging_bytes 1000\n"))
         };

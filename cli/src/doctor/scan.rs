@@ -209,7 +209,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_reader_of_a_program_is_who_locks_its_page() {
+    fn the_holder_of_the_control_page_lock_is_the_reader() {
         let maps =
             "7f20-7f30 r--s 00000000 00:01 2078                       /memfd:blkin-control (deleted)\n";
         let locks = "1: POSIX  ADVISORY  WRITE 1 00:01:2078 0 EOF\n2: FLOCK  ADVISORY  WRITE 2 00:01:12078 0 EOF\n\
@@ -227,7 +227,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn whom_consumerd_refused_is_read_from_the_control_page() {
+    fn refusals_are_read_from_the_control_page() {
         let page = memfd_create("blkin-control", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&page, CONTROL_BYTES as u64).unwrap();
         fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW).unwrap();
@@ -239,7 +239,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_program_without_rings_is_named_with_what_its_environment_says() {
+    fn a_program_disabled_by_blkin_off_is_reported_as_such() {
         let named = |off: &str| {
             let mut child = running("BLKIN_OFF", off);
             let named = without_rings(child.id()).replace(&child.id().to_string(), "PID");
@@ -251,7 +251,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_stopped_or_dead_consumerd_reads_nothing() {
+    fn a_stopped_or_dead_consumerd_does_not_count_as_running() {
         assert!(is_running_consumerd("4711 (blkin-consumerd) S 1 4711"));
         for stat in ["4711 (blkin-consumerd) T 1", "4711 (blkin-consumerd) Z 1", "4711 (vim) S 1", ""] {
             assert!(!is_running_consumerd(stat), "{stat}");
@@ -260,7 +260,7 @@ pub(super) mod tests {
 
     /// A program that its user may not read is not dumpable.
     #[test]
-    fn a_process_that_is_not_dumpable_is_told_from_one_that_is() {
+    fn undumpable_processes_are_recognised() {
         if !rustix::process::geteuid().is_root() {
             let _ = writeln!(std::io::stderr(), "not shown: this needs root");
             return;
@@ -281,11 +281,11 @@ pub(super) mod tests {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
         assert!(!hidden("755"));
         assert!(hidden("711"));
-        assert!(!is_hidden(std::process::id(), 0), "of root nothing is known");
+        assert!(!is_hidden(std::process::id(), 0), "processes of root do not count as hidden");
     }
 
     #[test]
-    fn own_user_is_known() {
+    fn own_process_has_own_uid_and_is_not_apart() {
         assert_eq!(real_uid(std::process::id()), Some(rustix::process::getuid().as_raw()));
         assert!(!is_apart(std::process::id()));
     }

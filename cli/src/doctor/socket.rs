@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_only_some_may_use_is_told_of() {
+    fn a_socket_closed_to_other_users_is_reported_with_its_mode() {
         let folder = folder_for("closed");
         let path = folder.join("socket");
         std::fs::write(&path, "").unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_of_the_socket_is_told_apart() {
+    fn each_state_of_the_socket_has_its_own_message() {
         let folder = folder_for("states");
         let path = folder.join("socket");
         let nobody = said(Client::new("127.0.0.1:1"));

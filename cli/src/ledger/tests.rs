@@ -1,4 +1,4 @@
-//! Whether it balances, what it names, and how it is told.
+//! Whether the ledger balances, which losses it names, and how it is shown.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -56,7 +56,7 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
 ";
 
 #[test]
-fn a_relay_has_equations_in_both_units_and_each_figure_counts() {
+fn each_figure_of_a_relay_is_in_an_equation() {
     let of = |text: &str| Ledger::of_relay("r:1", &Metrics::parse(text));
     let ledger = of(RELAY);
     assert_eq!(ledger.equations.len(), 4);
@@ -75,7 +75,7 @@ fn ledger(consumerd: &str, collector: &str) -> Ledger {
 }
 
 #[test]
-fn a_sound_ledger_balances_and_names_its_losses() {
+fn a_balanced_ledger_sums_and_names_its_losses() {
     let ledger = ledger(CONSUMERD, COLLECTOR);
     assert_eq!(ledger.equations.len(), 5);
     assert!(ledger.balances());
@@ -89,7 +89,7 @@ fn a_sound_ledger_balances_and_names_its_losses() {
 }
 
 #[test]
-fn a_loss_of_entries_that_is_none_is_left_out_too() {
+fn losses_of_zero_entries_are_not_shown() {
     let right = vec![term("entries_accepted", 4), term("entries_lost{malformed}", 0)];
     let equation = Equation { scope: "relay".into(), left: term("entries_received", 4), right };
     let shown = Ledger { equations: vec![equation] }.table(Style { columns: 100, colours: false });
@@ -98,7 +98,7 @@ fn a_loss_of_entries_that_is_none_is_left_out_too() {
 }
 
 #[test]
-fn what_a_terminal_has_no_room_for_goes_on_below_whom_it_speaks_of() {
+fn equations_wrap_below_their_scope_on_narrow_terminals() {
     let of_relay = Ledger::of_relay("relay.site-a.example:9413", &Metrics::parse(RELAY));
     let all = ledger(&CONSUMERD.replace("osd:1", "store-daemon:4711"), COLLECTOR).and(of_relay);
     for columns in [50, 60, 80, 100] {
@@ -115,7 +115,7 @@ fn what_a_terminal_has_no_room_for_goes_on_below_whom_it_speaks_of() {
 }
 
 #[test]
-fn each_step_is_told_once_and_ended_programs_are_called_that() {
+fn each_step_is_shown_once_and_departed_as_ended_programs() {
     let departed = CONSUMERD.lines().filter(|line| line.contains("osd:1"));
     let departed: String = departed.map(|line| line.replace("osd:1", DEPARTED) + "\n").collect();
     let of_relay = Ledger::of_relay("r:1", &Metrics::parse(RELAY));
@@ -129,7 +129,7 @@ fn each_step_is_told_once_and_ended_programs_are_called_that() {
 }
 
 #[test]
-fn ended_programs_are_told_of_once_they_recorded_something_or_if_nobody_else_is_there() {
+fn ended_programs_are_shown_if_they_recorded_or_are_alone() {
     let of = |process: &str, attempted: u32| {
         format!("blkin_program_attempted_total{{process=\"{process}\"}} {attempted}\n")
     };
@@ -138,12 +138,12 @@ fn ended_programs_are_told_of_once_they_recorded_something_or_if_nobody_else_is_
         ledger.table(Style { columns: 100, colours: false }).matches("ended programs ").count()
     };
     assert_eq!(told_of(&(of(DEPARTED, 0) + &of("osd:1", 4))), 0);
-    assert_eq!(told_of(&(of(DEPARTED, 1) + &of("osd:1", 4))), 1, "it does not hold, what is more");
+    assert_eq!(told_of(&(of(DEPARTED, 1) + &of("osd:1", 4))), 1, "those that recorded something are shown");
     assert_eq!(told_of(&of(DEPARTED, 0)), 3);
 }
 
 #[test]
-fn many_programs_that_lost_nothing_share_a_line_and_one_that_did_or_does_not_balance_has_its_own() {
+fn programs_without_losses_share_one_line_of_the_ledger() {
     let of = |process: &str, attempted: u32, full: u32| {
         let of = format!("process=\"{process}\"");
         format!(
@@ -173,7 +173,7 @@ fn many_programs_that_lost_nothing_share_a_line_and_one_that_did_or_does_not_bal
 }
 
 #[test]
-fn the_ledger_of_many_programs_takes_time_by_their_number() {
+fn ledger_time_is_linear_in_the_number_of_programs() {
     // By the square of it, this would take an hour.
     let of = |pid: u32| format!("blkin_program_attempted_total{{process=\"osd:{pid}\"}} 0\n");
     let metrics: String = (0..100_000).map(of).collect();
@@ -181,7 +181,7 @@ fn the_ledger_of_many_programs_takes_time_by_their_number() {
 }
 
 #[test]
-fn a_daemon_that_cannot_be_read_hides_none_of_the_others() {
+fn an_unreadable_daemon_does_not_hide_the_others() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = Client::new(&listener.local_addr().unwrap().to_string());
     let nobody = Client::new("127.0.0.1:1");
@@ -204,7 +204,7 @@ fn a_daemon_that_cannot_be_read_hides_none_of_the_others() {
 }
 
 #[test]
-fn a_daemon_whose_worker_is_being_started_is_waited_for() {
+fn the_ledger_waits_for_a_daemon_that_answers_503() {
     let settled = |patience| {
         let asked = AtomicUsize::new(0);
         let consumerd = answering(move |_| match asked.fetch_add(1, Ordering::Relaxed) {
@@ -226,7 +226,7 @@ fn serving(metrics: &'static str) -> Client {
 }
 
 #[test]
-fn whoever_is_another_daemon_or_none_is_missing_in_it() {
+fn wrong_daemons_are_reported_as_missing_in_the_ledger() {
     let read = |[consumerd, relay, collector]: [&'static str; 3]| {
         Ledger::read(&serving(consumerd), &[serving(relay)], &serving(collector).named_by("--collector"))
     };
@@ -247,7 +247,7 @@ fn whoever_is_another_daemon_or_none_is_missing_in_it() {
 }
 
 #[test]
-fn daemons_that_take_their_time_are_waited_for_together() {
+fn daemons_are_read_concurrently() {
     let all_are_asked: &'static Barrier = Box::leak(Box::new(Barrier::new(4)));
     let slow = |metrics| {
         answering(move |_| {
@@ -262,7 +262,7 @@ fn daemons_that_take_their_time_are_waited_for_together() {
 }
 
 #[test]
-fn a_zipkin_server_has_no_equation_and_is_said_not_to_tell() {
+fn a_zipkin_server_has_no_equation_and_is_reported_as_silent() {
     let reading = Ledger::read(&serving(CONSUMERD), &[], &serving(ZIPKIN));
     assert_eq!(reading.ledger, Ledger::of_consumerd(&Metrics::parse(CONSUMERD)));
     assert!(reading.balances(), "{:?}", reading.unread);
@@ -271,7 +271,7 @@ fn a_zipkin_server_has_no_equation_and_is_said_not_to_tell() {
 }
 
 #[test]
-fn one_annotation_missing_anywhere_turns_it_red() {
+fn one_missing_annotation_anywhere_unbalances_the_ledger() {
     for place in 0..CONSUMERD.lines().count() + COLLECTOR.lines().count() {
         let mutate = |text: &str, from: usize| -> String {
             let less = |line: &str| {

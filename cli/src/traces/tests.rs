@@ -1,4 +1,4 @@
-//! Searches against collectors that answer so many traces, or leave some out, and the table of what is found.
+//! Searches against collectors that answer with a given number of traces or with a part of them, and the table of results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ fn trace(id: &str, start: u64, duration: u64) -> Vec<Span> {
 }
 
 #[test]
-fn a_daemon_without_traces_is_told_from_a_collector_that_has_not_this_one() {
+fn a_foreign_daemon_is_distinguished_from_an_unknown_trace() {
     let said = |status: &'static str, body: &'static str| {
         let collector = answering(move |_| (status, body)).named_by("--collector");
         format!("{:#}", fetch(&collector, "1").unwrap_err())
@@ -36,7 +36,7 @@ fn a_daemon_without_traces_is_told_from_a_collector_that_has_not_this_one() {
 }
 
 #[test]
-fn of_a_trace_that_was_cut_the_key_is_told_that_cut_it() {
+fn a_partial_trace_names_the_limit_that_cut_it() {
     let cut = |status| fetch(&answering(move |_| (status, r#"[{"traceId":"1","id":"1"}]"#)), "1").unwrap();
     assert_eq!(cut("200 OK").partial, None);
     let cut = cut("200 OK\r\nblkin-partial: query_max_mib");
@@ -44,7 +44,7 @@ fn of_a_trace_that_was_cut_the_key_is_told_that_cut_it() {
 }
 
 #[test]
-fn a_summary_carries_the_roots_name_and_the_whole_extent() {
+fn a_summary_has_the_roots_name_and_the_whole_extent() {
     let summary = Summary::of(&trace("a", 50, 7), None).unwrap();
     assert_eq!(
         (summary.name.as_str(), summary.spans, summary.start_us, summary.duration_us),
@@ -64,7 +64,7 @@ fn the_table_has_a_line_for_each_trace() {
 }
 
 #[test]
-fn a_narrow_terminal_gets_what_stands_first() {
+fn the_table_of_traces_fits_narrow_terminals() {
     let mut spans = trace("4bf92f3577b34da6", 1_000_000, 4_874);
     let osd = Endpoint { service_name: Some("osd.0".into()), ..Endpoint::default() };
     spans[0].local_endpoint = Some(osd);
@@ -77,7 +77,7 @@ fn a_narrow_terminal_gets_what_stands_first() {
 }
 
 #[test]
-fn columns_stand_below_one_another_with_ids_of_128_bits_too() {
+fn trace_columns_are_aligned_with_128_bit_ids() {
     let traces = ["ab", "4bf92f3577b34da6a3ce929d0e0e4736"]
         .map(|id| Summary::of(&trace(id, 1_000_000, 4_874), None).unwrap());
     let shown = table(&traces, 4_000_000, false, Style { columns: 100, colours: false });
@@ -87,7 +87,7 @@ fn columns_stand_below_one_another_with_ids_of_128_bits_too() {
 }
 
 #[test]
-fn columns_stand_below_one_another_whatever_a_trace_took() {
+fn trace_columns_are_aligned_for_any_duration() {
     let took = [1_000, 725_000_000, 3_599_000_000, 359_999_000_000, u64::MAX - 1_000_000];
     let traces = took.map(|took| Summary::of(&trace("ab", 1_000_000, took), None).unwrap());
     for with_longest in [false, true] {
@@ -98,7 +98,7 @@ fn columns_stand_below_one_another_whatever_a_trace_took() {
 }
 
 #[test]
-fn an_id_that_is_none_does_not_push_the_others_out_of_their_columns() {
+fn an_overlong_id_does_not_widen_the_table_of_traces() {
     let traces =
         ["ab", &"c".repeat(1 << 16)].map(|id| Summary::of(&trace(id, 1_000_000, 4_874), None).unwrap());
     let shown = table(&traces, 4_000_000, false, Style { columns: 100, colours: false });
@@ -106,7 +106,7 @@ fn an_id_that_is_none_does_not_push_the_others_out_of_their_columns() {
 }
 
 #[test]
-fn traces_that_are_on_their_way_are_waited_for_and_not_for_ever() {
+fn traces_on_the_way_are_awaited_for_a_bounded_time() {
     let (mut answers, mut pauses) = (vec![Some(7), None, None], 0);
     let wait = || {
         pauses += 1;
@@ -123,11 +123,11 @@ fn traces_that_are_on_their_way_are_waited_for_and_not_for_ever() {
     assert_eq!(arrived(ask, until_stored()).unwrap(), None);
     assert!((2..=6).contains(&asked), "{asked}");
 
-    assert!(arrived::<i32>(|| anyhow::bail!("away"), || panic!("nobody to wait for")).is_err());
+    assert!(arrived::<i32>(|| anyhow::bail!("away"), || panic!("an error is not waited out")).is_err());
 }
 
 #[test]
-fn who_took_long_to_find_nothing_is_asked_once_more() {
+fn a_slow_empty_answer_is_asked_for_once_more() {
     let mut asked = 0;
     let ask = || {
         asked += 1;
@@ -139,7 +139,7 @@ fn who_took_long_to_find_nothing_is_asked_once_more() {
 }
 
 #[test]
-fn what_an_answer_leaves_out_is_told_and_not_asked_for_again() {
+fn a_partial_answer_is_reported_and_not_asked_for_again() {
     for (key, told) in [("query_seconds", "earlier traces"), ("query_max_mib", "traces, or spans of them,")] {
         let head: &str = format!("200 OK\r\nblkin-partial: {key}").leak();
         let asked = Arc::new(AtomicUsize::new(0));
@@ -156,14 +156,14 @@ fn what_an_answer_leaves_out_is_told_and_not_asked_for_again() {
 }
 
 #[test]
-fn whoever_looks_at_minutes_only_is_not_told_of_none_at_all() {
+fn an_empty_search_names_its_period() {
     let search = Search { lookback_us: 300_000_000, ..Search::default() };
     let said = nothing(&Client::new("127.0.0.1:1"), &search);
     assert!(said.starts_with("no traces of the last 5 min 0 s in http://127.0.0.1:1 ("), "{said}");
 }
 
 #[test]
-fn what_one_page_did_not_come_to_the_next_one_does() {
+fn a_page_that_ran_out_of_time_is_completed_by_the_next() {
     let found = |keys: [Option<&str>; 2]| {
         let keys = std::cell::RefCell::new(keys.map(|key| key.map(str::to_owned)).into_iter());
         let first = Page { limit: 9, least_us: None, until_us: None };
@@ -191,7 +191,7 @@ fn collector_of(traces: u64) -> impl Fn(&Page) -> Result<Found> {
 }
 
 #[test]
-fn more_traces_than_the_collector_answers_at_once_are_all_found() {
+fn searches_beyond_one_page_find_all_traces() {
     for (there, wanted) in [(2_500, 5_000), (5_000, 2_500), (3, 5_000), (0, 5_000), (3, 2)] {
         let first = Page { limit: wanted, least_us: None, until_us: None };
         let found = newest(first, collector_of(there)).unwrap().traces;
@@ -204,12 +204,12 @@ fn more_traces_than_the_collector_answers_at_once_are_all_found() {
     assert_eq!(
         newest(before, collector_of(5_000)).unwrap().traces.len(),
         2_000,
-        "of those that began by then"
+        "only those that began by then"
     );
 }
 
 #[test]
-fn a_page_ends_where_the_last_one_did_by_what_the_collector_sorts_by() {
+fn pages_are_cut_at_the_time_that_the_collector_sorts_by() {
     let mut spans = trace("a", 50_001, 7);
     // Its clock is behind: it seems to begin before its root.
     spans[0].timestamp = Some(9);
@@ -228,7 +228,7 @@ fn slow_enough(durations: &[u64], most: usize, least: Option<u64>) -> Found {
 }
 
 #[test]
-fn the_slowest_are_found_behind_any_number_of_newer_ones() {
+fn the_slowest_traces_are_found_behind_many_newer_ones() {
     let mut durations: Vec<u64> = (0..100_000).map(|at| at * 7_919 % 9_973).collect();
     durations[3] = 50_000;
     durations[5] = 40_000;
@@ -244,7 +244,7 @@ fn the_slowest_are_found_behind_any_number_of_newer_ones() {
 }
 
 #[test]
-fn the_slowest_of_a_few_and_of_many_alike_are_found_too() {
+fn the_slowest_traces_are_found_among_few_or_equal_ones() {
     let search = Search { slowest: true, limit: 5, ..Search::default() };
     for durations in [&[][..], &[3, 9], &[4; 20], &[0; 20], &[0, 0, 7, 0, 0, 9, 0]] {
         let found = slowest(&search, |least| Ok(slow_enough(durations, 10, least))).unwrap();
@@ -253,7 +253,7 @@ fn the_slowest_of_a_few_and_of_many_alike_are_found_too() {
 }
 
 #[test]
-fn the_longest_span_is_that_of_the_service_that_was_searched_for() {
+fn the_longest_span_is_one_of_the_searched_service() {
     let mut spans = trace("a", 50, 7);
     let osd = Endpoint { service_name: Some("osd.0".into()), ..Endpoint::default() };
     spans.push(Span { local_endpoint: Some(osd), duration: Some(2), ..spans[0].clone() });
@@ -271,7 +271,7 @@ fn services_that_do_not_fit_are_counted() {
 }
 
 #[test]
-fn a_malformed_id_is_refused_before_anyone_is_asked() {
+fn a_malformed_trace_id_is_refused() {
     for id in ["", "xyz", "../../metrics", &"a".repeat(33)] {
         assert!(parse_id(id).unwrap_err().contains("hexadecimal"), "{id}");
     }

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_takes_no_memory_any_more() {
+    fn frames_that_were_read_free_their_memory() {
         let mut reader = FrameReader::new(&Limits::default());
         for _ in 0..1000 {
             reader.extend(&[0, 0, 0, 5, 1, 2]);

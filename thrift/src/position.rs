@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ring_and_grain_share_a_positive_number() {
+    fn a_position_packs_ring_and_grain_into_a_positive_number() {
         assert_eq!(of(3, 7), 3 << 40 | 7);
         assert_eq!(of(0, (1 << 40) + 5), 5);
         assert!(of(u32::MAX, u64::MAX) > 0);

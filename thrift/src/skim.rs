@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_each_type_are_passed_whole() {
+    fn values_of_each_type_are_skipped_whole() {
         assert_eq!(skip(2, &[1, 9]), Some(1));
         assert_eq!(skip(wire::I64, &[0; 9]), Some(8));
         assert_eq!(skip(16, &[0; 17]), Some(16));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_early_lies_about_a_length_or_nests_too_deeply_is_refused() {
+    fn truncated_mismeasured_and_overly_nested_values_are_refused() {
         assert_eq!(skip(wire::STRING, b"\x7f\xff\xff\xffab"), None);
         assert_eq!(skip(wire::STRING, b"\xff\xff\xff\xffab"), None);
         assert_eq!(skip(wire::LIST, b"\x0a\x7f\xff\xff\xff"), None);

@@ -45,13 +45,13 @@ fn status() -> ServiceStatus {
 }
 
 #[test]
-fn a_span_has_the_bytes_of_apache() {
+fn a_span_is_encoded_as_by_apache_thrift() {
     assert_eq!(span::encode(&common::full_span()), golden!("span"));
     assert_eq!(span::decode(golden!("span"), &Limits::default()), Ok(common::full_span()));
 }
 
 #[test]
-fn a_log_call_has_the_bytes_of_apache() {
+fn a_log_call_is_encoded_as_by_apache_thrift() {
     assert_eq!(scribe::encode_log_call(7, &entries()), golden!("log_call"));
 }
 
@@ -64,7 +64,7 @@ fn a_log_call_is_read_with_and_without_a_version() {
 }
 
 #[test]
-fn log_replies_have_the_bytes_of_apache_and_are_read_back() {
+fn log_replies_are_encoded_as_by_apache_thrift_and_read_back() {
     let cases = [(ResultCode::Ok, golden!("reply_ok")), (ResultCode::TryLater, golden!("reply_try_later"))];
     for (code, bytes) in cases {
         assert_eq!(scribe::encode_log_reply(7, code), bytes);
@@ -74,7 +74,7 @@ fn log_replies_have_the_bytes_of_apache_and_are_read_back() {
 }
 
 #[test]
-fn an_unknown_method_is_answered_with_the_bytes_of_apache() {
+fn an_unknown_method_is_answered_as_by_apache_thrift() {
     let call = Call { seq: 8, wants_reply: true, method: Method::Unknown("Nope".to_owned()) };
     assert_eq!(call.unknown_method_reply().as_deref(), Some(golden!("reply_unknown_method")));
     let reply = scribe::decode_reply(&unframed(golden!("reply_unknown_method")), &Limits::default()).unwrap();
@@ -84,7 +84,7 @@ fn an_unknown_method_is_answered_with_the_bytes_of_apache() {
 }
 
 #[test]
-fn fb303_is_asked_and_answered_in_the_bytes_of_apache() {
+fn fb303_calls_are_answered_as_by_apache_thrift() {
     let call = scribe::parse_call(&unframed(golden!("get_name_call")), &Limits::default()).unwrap();
     assert_eq!(call, Call { seq: 9, wants_reply: true, method: Method::Fb303(Fb303::GetName) });
     let cases = [
@@ -100,7 +100,7 @@ fn fb303_is_asked_and_answered_in_the_bytes_of_apache() {
 }
 
 #[test]
-fn one_counter_of_fb303_is_answered_by_its_name_and_0_is_one_that_it_does_not_have() {
+fn fb303_get_counter_answers_0_for_an_unknown_counter() {
     let alive_since = golden!("alive_since_reply");
     for (key, value) in [("received", 3_i64), ("stored", 2), ("lost", 0)] {
         let method = Method::Fb303(Fb303::GetCounter(key.to_owned()));

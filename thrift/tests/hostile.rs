@@ -43,7 +43,7 @@ fn field(field_type: u8, id: i16) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_over_the_limit_is_refused_from_its_header() {
+fn an_oversized_frame_is_refused_from_its_header() {
     let limits = Limits { max_frame_bytes: 1000, ..Limits::default() };
     let mut reader = FrameReader::new(&limits);
     reader.extend(&1001_u32.to_be_bytes());
@@ -85,7 +85,7 @@ fn every_truncation_of_a_span_is_an_error() {
 }
 
 #[test]
-fn unreadable_arguments_are_answered_and_an_unreadable_header_is_not() {
+fn unreadable_arguments_get_a_reply_but_unreadable_headers_none() {
     let mut call = scribe::encode_log_call(5, &[LogEntry::default()])[frame::HEADER_BYTES..].to_vec();
     call.truncate(call.len() - 1);
     let bad = scribe::parse_call(&call, &Limits::default()).unwrap_err();
@@ -96,7 +96,7 @@ fn unreadable_arguments_are_answered_and_an_unreadable_header_is_not() {
 }
 
 #[test]
-fn a_bad_entry_leaves_its_neighbours() {
+fn a_bad_entry_does_not_affect_its_neighbours() {
     let good = scribe::span_message(&common::full_span());
     let no_ids = message_of(&[0]);
     let messages = [good.clone(), b"%%%".to_vec(), message_of(b"nonsense"), no_ids, Vec::new(), good];
@@ -108,7 +108,7 @@ fn a_bad_entry_leaves_its_neighbours() {
 }
 
 #[test]
-fn base64_is_read_as_mime() {
+fn base64_is_decoded_leniently_as_mime() {
     let message = scribe::span_message(&common::full_span());
     let lines: Vec<u8> = message.chunks(76).flat_map(|line| [line, b"\r\n"].concat()).collect();
     let foreign: Vec<u8> = message.iter().flat_map(|&byte| [byte, b'%', 0xff]).collect();
@@ -134,7 +134,7 @@ fn a_field_of_another_type_is_skipped_like_an_unknown_one() {
 }
 
 #[test]
-fn text_that_is_not_utf_8_is_replaced_not_refused() {
+fn text_that_is_not_utf_8_is_read_with_replacement_characters() {
     let mut bytes = [field(11, 3), 2_u32.to_be_bytes().to_vec(), vec![0xff, b'a']].concat();
     for id in [1, 4] {
         bytes.extend([field(10, id), 1_i64.to_be_bytes().to_vec()].concat());
@@ -144,7 +144,7 @@ fn text_that_is_not_utf_8_is_replaced_not_refused() {
 }
 
 #[test]
-fn messages_are_decoded_one_behind_the_other_and_a_bad_one_leaves_nothing() {
+fn messages_are_appended_and_a_bad_one_appends_nothing() {
     let mut bytes = b"before".to_vec();
     assert_eq!(scribe::append_decoded(b"YWI=", &mut bytes), Ok(6..8));
     assert!(matches!(scribe::append_decoded(b"YWJjY", &mut bytes), Err(Error::Base64(_))));
@@ -164,7 +164,7 @@ fn span_with_list(id: i16, elements: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn annotations_that_say_nothing_are_counted_and_not_held_and_cost_no_others() {
+fn incomplete_annotations_are_counted_and_not_stored() {
     let time = [field(10, 1), 5_i64.to_be_bytes().to_vec()].concat();
     let [key, value] = [1, 2].map(|id| [field(11, id), vec![0; 4]].concat());
     let cases = [
@@ -198,7 +198,7 @@ fn ipv6_field(address: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_address_of_four_bytes_is_one_of_ipv4_where_one_of_ipv6_belongs() {
+fn four_bytes_in_the_ipv6_field_are_an_ipv4_address() {
     let read = |address: &[u8]| {
         let host = read_host(&[ipv4_field([9; 4]), ipv6_field(address)]);
         (host.ipv4.to_be_bytes(), host.ipv6)
@@ -209,7 +209,7 @@ fn an_address_of_four_bytes_is_one_of_ipv4_where_one_of_ipv6_belongs() {
 }
 
 #[test]
-fn of_several_addresses_the_last_counts_but_for_what_is_none() {
+fn the_last_valid_address_of_each_kind_counts() {
     const COMPATIBLE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 6, 7, 8];
     const LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
     let (ipv4, zeros) = (ipv4_field([9; 4]), ipv4_field([0; 4]));
@@ -233,7 +233,7 @@ fn of_several_addresses_the_last_counts_but_for_what_is_none() {
 }
 
 #[test]
-fn a_flag_is_true_if_it_is_one() {
+fn a_flag_is_true_only_if_its_byte_is_1() {
     let read = |flag| {
         let mut bytes = span::encode(&common::full_span());
         let at = bytes.windows(4).position(|bytes| bytes == [2, 0, 9, 1]).unwrap();
@@ -246,7 +246,7 @@ fn a_flag_is_true_if_it_is_one() {
 }
 
 #[test]
-fn nesting_is_bounded() {
+fn nesting_beyond_the_limit_is_refused() {
     let mut structs = field(STRUCT, 77).repeat(100_000);
     structs.extend(vec![0; 100_001]);
     assert!(span::decode(&structs, &Limits::default()).is_err());
@@ -256,7 +256,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn a_list_over_the_limit_is_refused_before_it_is_read() {
+fn an_oversized_list_is_refused_before_it_is_read() {
     let limits = Limits { max_annotations: 3, max_entries: 1, ..Limits::default() };
     let mut span = common::full_span();
     span.annotations = vec![span.annotations[1].clone(); 4];
@@ -268,7 +268,7 @@ fn a_list_over_the_limit_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_list_that_comes_twice_grows_up_to_the_limit() {
+fn a_repeated_list_grows_up_to_the_limit() {
     let annotation =
         [[field(10, 1), 5_i64.to_be_bytes().to_vec()].concat(), [field(11, 2), vec![0; 4]].concat()];
     let binary = [1, 2].map(|id| [field(11, id), vec![0; 4]].concat());
@@ -289,7 +289,7 @@ fn a_list_that_comes_twice_grows_up_to_the_limit() {
 }
 
 #[test]
-fn a_span_over_the_limit_is_refused() {
+fn an_oversized_span_is_refused() {
     let limits = Limits { max_span_bytes: 100, ..Limits::default() };
     let message = scribe::span_message(&common::full_span());
     assert!(matches!(scribe::decode_message(&message, &limits), Err(Error::TooLarge { .. })));
@@ -298,7 +298,7 @@ fn a_span_over_the_limit_is_refused() {
 }
 
 #[test]
-fn a_list_of_spans_refuses_one_without_ids_alone_and_breaks_off_at_nonsense() {
+fn a_span_list_skips_spans_without_ids_and_stops_at_garbage() {
     let good = span::encode(&common::full_span());
     let list =
         |spans: &[&[u8]]| [&[STRUCT][..], &(spans.len() as u32).to_be_bytes(), &spans.concat()].concat();
@@ -336,7 +336,7 @@ fn skim_and_parse(frame: &[u8]) {
 }
 
 #[test]
-fn a_call_without_a_list_of_entries_is_not_one_of_none() {
+fn a_call_without_a_list_of_entries_is_malformed() {
     const SET: u8 = 14;
     let call = |arguments: &[u8]| [b"\x80\x01\0\x01\0\0\0\x03Log\0\0\0\x01", arguments, &[0]].concat();
     let entry =
@@ -356,7 +356,7 @@ fn a_call_without_a_list_of_entries_is_not_one_of_none() {
 }
 
 #[test]
-fn a_call_nested_too_deeply_for_the_decoder_is_not_skimmed_either() {
+fn skimming_and_decoding_have_the_same_nesting_limit() {
     let call = |depth: usize| {
         let nested = [field(STRUCT, 77).repeat(depth), vec![0; depth]].concat();
         let no_entries = [field(LIST, 1), vec![STRUCT, 0, 0, 0, 0]].concat();
@@ -382,7 +382,7 @@ fn parse_all(bytes: &[u8]) {
 }
 
 #[test]
-fn announced_lengths_take_no_memory() {
+fn announced_lengths_allocate_no_memory() {
     for header in [field(11, 3), field(LIST, 6), field(LIST, 8), field(13, 77), field(11, 77)] {
         for length in [i32::MAX, -1, 1 << 20] {
             for tail in [length.to_be_bytes().to_vec(), [&[STRUCT][..], &length.to_be_bytes()].concat()] {
@@ -397,12 +397,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn arbitrary_bytes_neither_panic_nor_take_memory(bytes in vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_neither_panic_nor_exhaust_memory(bytes in vec(any::<u8>(), 0..400)) {
         parse_all(&bytes);
     }
 
     #[test]
-    fn damaged_calls_neither_panic_nor_take_memory(
+    fn damaged_calls_neither_panic_nor_exhaust_memory(
         span in common::span(),
         damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
@@ -419,7 +419,7 @@ proptest! {
 
     /// The result does not depend on where vector instructions begin and end.
     #[test]
-    fn base64_of_any_length_and_damage_is_read_the_same(
+    fn base64_decoding_agrees_with_a_plain_mime_decoder(
         bytes in vec(any::<u8>(), 0..300),
         damage in vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
     ) {
@@ -434,7 +434,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_streams_hold_no_more_than_came(pieces in vec(vec(any::<u8>(), 0..50), 0..20)) {
+    fn a_frame_reader_buffers_no_more_than_it_received(pieces in vec(vec(any::<u8>(), 0..50), 0..20)) {
         let mut reader = FrameReader::new(&Limits::default());
         let came: usize = pieces.iter().map(Vec::len).sum();
         for piece in pieces {

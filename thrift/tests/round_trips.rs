@@ -30,7 +30,7 @@ fn a_span_with_every_field_survives_a_log_call() {
 }
 
 #[test]
-fn replies_are_told_apart() {
+fn ok_and_try_later_replies_round_trip() {
     for code in [ResultCode::Ok, ResultCode::TryLater] {
         let frame = one_frame(&scribe::encode_log_reply(-3, code));
         let reply = scribe::decode_reply(&frame, &Limits::default()).unwrap();
@@ -39,7 +39,7 @@ fn replies_are_told_apart() {
 }
 
 #[test]
-fn an_answer_to_another_question_is_none_to_log() {
+fn a_reply_to_another_method_is_not_a_reply_to_log() {
     let status = ServiceStatus {
         name: "n".into(),
         version: "v".into(),
@@ -55,7 +55,7 @@ fn an_answer_to_another_question_is_none_to_log() {
 }
 
 #[test]
-fn what_is_no_span_has_no_annotations_to_count() {
+fn annotations_of_an_invalid_span_are_not_counted() {
     let full = common::full_span();
     let count = |message: &[u8]| scribe::annotation_count(message, &mut Vec::new(), &Limits::default());
     let held = full.annotations.len() + full.binary_annotations.len();
@@ -70,7 +70,7 @@ fn what_is_no_span_has_no_annotations_to_count() {
 }
 
 #[test]
-fn a_binary_annotation_without_key_or_value_is_left_out() {
+fn binary_annotations_without_a_key_or_value_are_left_out() {
     let (key, value) = (&[11, 0, 1, 0, 0, 0, 1, b'k'][..], &[11, 0, 2, 0, 0, 0, 1, b'v'][..]);
     let host = [&[12, 0, 4, 11, 0, 3, 0, 0, 0, 9][..], b"a service", &[0]].concat();
     let read = |fields: &[&[u8]]| {
@@ -87,7 +87,7 @@ fn a_binary_annotation_without_key_or_value_is_left_out() {
 }
 
 #[test]
-fn a_list_holds_as_many_spans_as_the_limit_and_no_more() {
+fn a_span_list_over_the_limit_is_refused() {
     let spans = vec![common::full_span(); 3];
     let mut list = vec![12, 0, 0, 0, 3];
     spans.iter().for_each(|one| list.extend(span::encode(one)));
@@ -106,7 +106,7 @@ fn question(name: &str, key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn every_question_of_fb303_is_read() {
+fn every_fb303_method_is_parsed() {
     let questions = [
         ("getName", Fb303::GetName),
         ("getVersion", Fb303::GetVersion),
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_come_out_however_the_stream_is_cut(
+    fn frames_are_read_from_pieces_of_any_size(
         bodies in vec(vec(any::<u8>(), 0..50), 0..10),
         cut in 1usize..30,
     ) {

@@ -20,14 +20,14 @@ fn is_plain(bytes: &[u8], limits: &Limits) -> bool {
 }
 
 #[test]
-fn a_span_with_every_field_is_plain_whatever_follows_it() {
+fn a_span_with_every_field_is_plain_despite_trailing_bytes() {
     let mut bytes = span::encode(&common::full_span());
     bytes.extend([0xff; 9]);
     assert!(is_plain(&bytes, &Limits::default()));
 }
 
 #[test]
-fn a_view_that_is_read_again_holds_the_new_span_alone() {
+fn a_reused_view_holds_only_the_new_span() {
     let (full, small) = (span::encode(&common::full_span()), span::encode(&small_span()));
     let mut view = SpanView::default();
     assert!(view.read(&full, &Limits::default()));
@@ -39,7 +39,7 @@ fn a_view_that_is_read_again_holds_the_new_span_alone() {
 }
 
 #[test]
-fn a_view_that_is_read_again_keeps_its_memory() {
+fn a_reused_view_keeps_its_memory() {
     let bytes = span::encode(&common::full_span());
     let mut view = SpanView::default();
     assert!(view.read(&bytes, &Limits::default()));
@@ -51,7 +51,7 @@ fn a_view_that_is_read_again_keeps_its_memory() {
 }
 
 #[test]
-fn hosts_that_differ_are_told_apart() {
+fn different_hosts_of_annotations_stay_distinct() {
     let mut span = common::full_span();
     let host =
         |ipv4: i32, name: &str| Some(Endpoint { ipv4, service_name: name.to_owned(), ..Endpoint::default() });
@@ -72,7 +72,7 @@ fn is_plain_with(change: impl FnOnce(&mut Span)) -> bool {
 }
 
 #[test]
-fn what_the_collector_refuses_or_drops_is_not_plain() {
+fn spans_that_the_collector_would_refuse_are_not_plain() {
     assert!(is_plain_with(|_| ()));
     assert!(!is_plain_with(|span| span.trace_id = 0));
     assert!(!is_plain_with(|span| span.id = 0));
@@ -87,7 +87,7 @@ fn small_with(field: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn fields_that_are_unknown_mistyped_or_repeated_are_not_plain() {
+fn unknown_mistyped_and_repeated_fields_are_not_plain() {
     let duration =
         |kind: u8, id: i16, bytes: usize| [&[kind][..], &id.to_be_bytes(), &vec![7; bytes]].concat();
     assert!(is_plain(&small_with(&duration(10, 11, 8)), &Limits::default()));
@@ -103,7 +103,7 @@ fn small_with_element(list: u8, fields: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn annotations_that_lack_something_or_are_no_text_are_not_plain() {
+fn incomplete_and_malformed_annotations_are_not_plain() {
     let (time, value) = (&[10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9][..], &b"\x0b\0\x02\0\0\0\x01v"[..]);
     let (key, kind) = (&b"\x0b\0\x01\0\0\0\x01k"[..], &[8, 0, 3, 0, 0, 0, 6][..]);
     let bad_text = &b"\x0b\0\x02\0\0\0\x01\xff"[..];
@@ -119,7 +119,7 @@ fn annotations_that_lack_something_or_are_no_text_are_not_plain() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_not_plain() {
+fn spans_over_a_limit_are_not_plain() {
     let bytes = span::encode(&common::full_span());
     let fits = Limits { max_span_bytes: bytes.len(), max_annotations: 2, max_depth: 3, ..Limits::default() };
     assert!(is_plain(&bytes, &fits));
@@ -133,7 +133,7 @@ fn what_is_over_a_limit_is_not_plain() {
 }
 
 #[test]
-fn every_truncation_is_not_plain() {
+fn truncated_spans_are_not_plain() {
     let bytes = span::encode(&common::full_span());
     for length in 0..bytes.len() {
         assert!(!is_plain(&bytes[..length], &Limits::default()), "{length} bytes");
@@ -144,12 +144,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn what_the_encoder_writes_is_plain(span in common::span()) {
+    fn encoded_spans_are_plain(span in common::span()) {
         prop_assert!(is_plain(&span::encode(&span), &Limits::default()));
     }
 
     #[test]
-    fn damaged_bytes_are_read_as_the_decoder_reads_them(
+    fn damaged_bytes_are_read_as_by_the_decoder(
         span in common::span(),
         damage in vec((any::<prop::sample::Index>(), 0u8..24), 1..4),
     ) {
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_taken_out_or_put_in_twice_are_read_as_the_decoder_reads_them(
+    fn removed_and_repeated_bytes_are_read_as_by_the_decoder(
         span in common::span(),
         at in any::<prop::sample::Index>(),
         length in 1usize..40,

@@ -44,7 +44,7 @@ fn writable(mut span: Span) -> Span {
 }
 
 #[test]
-fn a_list_tells_what_it_holds_and_keeps_its_memory_when_it_is_emptied() {
+fn a_list_reports_its_size_and_keeps_its_memory_when_cleared() {
     let (short, long) = (Place::new("k", None), Place::new(&"k".repeat(100), Some(&Endpoint::default())));
     // A place holds the text twice, for an annotation and for a binary one, and the host twice.
     assert!(long.bytes() - short.bytes() > 2 * 99 && long.bytes() < 300, "{}", long.bytes());
@@ -62,13 +62,13 @@ fn a_list_tells_what_it_holds_and_keeps_its_memory_when_it_is_emptied() {
 
 proptest! {
     #[test]
-    fn any_span_has_the_bytes_of_apache(span in common::span()) {
+    fn any_span_is_written_as_by_the_encoder(span in common::span()) {
         let span = writable(span);
         prop_assert_eq!(written(&span), span::encode(&span));
     }
 
     #[test]
-    fn any_message_is_the_same_base64(span in common::span()) {
+    fn any_message_is_written_as_by_the_encoder(span in common::span()) {
         let encoded = span::encode(&span);
         let mut message = vec![0; message_bytes(encoded.len())];
         write_message(&encoded, &mut message);
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn any_log_call_has_the_bytes_of_apache(seq in any::<i32>(), category in ".*", messages in vec(vec(any::<u8>(), 0..200), 0..10)) {
+    fn any_log_call_is_written_as_by_the_encoder(seq in any::<i32>(), category in ".*", messages in vec(vec(any::<u8>(), 0..200), 0..10)) {
         let mut bytes = b"an older call".to_vec();
         let mut writer = LogCallWriter::begin(&mut bytes, seq);
         messages.iter().for_each(|message| writer.entry(&category, message));

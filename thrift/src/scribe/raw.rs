@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_found_and_written_again_byte_for_byte() {
+    fn raw_entries_are_read_and_rewritten_byte_for_byte() {
         let call = encode_log_call(7, &entries());
         let log = skim_log(&call[HEADER_BYTES..], &Limits::default()).unwrap();
         assert_eq!((log.seq, log.wants_reply, log.entries.len()), (7, true, 3));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_calls_are_read_as_the_decoder_reads_them() {
+    fn golden_calls_are_skimmed_as_the_decoder_reads_them() {
         for golden in [
             &include_bytes!("../../tests/golden/log_call.bin")[..],
             include_bytes!("../../tests/golden/log_call_old_style.bin"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_cut_anywhere_is_no_call() {
+    fn every_truncation_of_a_call_is_rejected() {
         let call = encode_log_call(7, &entries());
         for end in HEADER_BYTES..call.len() {
             assert_eq!(skim_log(&call[HEADER_BYTES..end], &Limits::default()), None, "{end}");
@@ -174,17 +174,17 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_wants_no_answer_has_its_entries_too() {
+    fn one_way_calls_are_skimmed_and_replies_are_not() {
         let mut call = encode_log_call(7, &entries())[HEADER_BYTES..].to_vec();
         call[3] = 4;
         let log = skim_log(&call, &Limits::default()).unwrap();
         assert_eq!((log.wants_reply, log.entries.len()), (false, 3));
         call[3] = 2;
-        assert_eq!(skim_log(&call, &Limits::default()), None, "an answer");
+        assert_eq!(skim_log(&call, &Limits::default()), None, "a reply");
     }
 
     #[test]
-    fn entries_may_be_as_many_as_the_limit_and_more_than_structs_may_be_nested() {
+    fn the_number_of_entries_is_not_bounded_by_the_nesting_limit() {
         let entries = vec![entries().remove(0); 100];
         let limits = Limits { max_entries: 100, max_depth: 2, ..Limits::default() };
         let call = encode_log_call(1, &entries);

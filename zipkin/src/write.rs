@@ -76,7 +76,7 @@ mod tests {
     use crate::model::{Annotation, SpanId, TraceId};
 
     #[test]
-    fn nanoseconds_are_written_where_they_are_asked_for_and_known() {
+    fn nanoseconds_are_written_if_requested_and_known() {
         let known = Annotation { nanos: 42, ..Annotation::new(7, "x") };
         let annotations = vec![Annotation::new(7, "w"), known];
         let span = Span { annotations, ..Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap()) };

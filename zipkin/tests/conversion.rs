@@ -78,7 +78,7 @@ fn check(cases: &[(Span, &[&str])]) {
 }
 
 #[test]
-fn each_service_that_took_part_has_a_side_and_what_belongs_to_none_is_the_firsts() {
+fn each_service_has_a_side_and_the_first_gets_what_has_no_host() {
     check(&[
         (v1(&[], &[]), &[""]),
         (
@@ -95,7 +95,7 @@ fn each_service_that_took_part_has_a_side_and_what_belongs_to_none_is_the_firsts
 }
 
 #[test]
-fn every_side_has_the_ids_the_name_and_the_flag_of_the_span() {
+fn every_side_has_the_ids_name_and_debug_flag_of_the_span() {
     let annotations = [at(1, "a", "web"), at(2, "b", "db")];
     let ids = Span { parent_id: Some(3), trace_id_high: Some(4), debug: true, ..v1(&annotations, &[]) };
     let sides = v1_to_v2(&Span { name: "GET".to_owned(), ..ids });
@@ -108,7 +108,7 @@ fn every_side_has_the_ids_the_name_and_the_flag_of_the_span() {
 }
 
 #[test]
-fn a_span_without_an_id_has_no_side_and_one_without_other_half_or_parent_does_without() {
+fn spans_without_ids_convert_to_none_and_zero_parents_are_dropped() {
     assert!(v1_to_v2(&Span { trace_id: 0, ..v1(&[], &[]) }).is_empty());
     assert!(v1_to_v2(&Span { id: 0, ..v1(&[], &[]) }).is_empty());
     let zeros = Span { parent_id: Some(0), trace_id_high: Some(0), ..v1(&[], &[]) };
@@ -119,7 +119,7 @@ fn a_span_without_an_id_has_no_side_and_one_without_other_half_or_parent_does_wi
 }
 
 #[test]
-fn core_annotations_give_their_side_a_kind_and_its_time() {
+fn core_annotations_set_the_kind_and_times_of_their_side() {
     check(&[
         (v1(&[at(10, "cs", "web"), at(30, "cr", "web")], &[]), &["CLIENT web at 10 for 20"]),
         (v1(&[at(10, "ms", "web")], &[]), &["PRODUCER web at 10"]),
@@ -133,7 +133,7 @@ fn core_annotations_give_their_side_a_kind_and_its_time() {
 }
 
 #[test]
-fn without_an_endpoint_a_core_annotation_is_like_others_and_of_two_the_later_counts() {
+fn core_annotations_need_an_endpoint_and_the_later_of_two_counts() {
     check(&[
         (v1(&[nowhere(10, "cs"), at(30, "cr", "")], &[]), &["[10 cs] [30 cr]"]),
         (
@@ -145,7 +145,7 @@ fn without_an_endpoint_a_core_annotation_is_like_others_and_of_two_the_later_cou
 }
 
 #[test]
-fn an_end_that_ends_the_spans_own_time_has_its_start_there() {
+fn an_end_at_the_end_of_the_span_takes_the_spans_start() {
     check(&[
         (timed(10, 20, &[at(30, "cr", "web")]), &["CLIENT web at 10 for 20"]),
         (timed(10, 20, &[at(30, "ss", "db")]), &["SERVER db at 10 for 20"]),
@@ -165,7 +165,7 @@ fn an_end_that_ends_the_spans_own_time_has_its_start_there() {
 }
 
 #[test]
-fn of_both_sides_of_a_call_the_client_has_the_spans_time_and_the_server_what_it_wrote() {
+fn the_client_gets_the_spans_times_and_the_server_its_own() {
     let call = |client: &str, server: &str| {
         [at(10, "cs", client), at(12, "sr", server), at(20, "ss", server), at(30, "cr", client)]
     };
@@ -182,7 +182,7 @@ fn of_both_sides_of_a_call_the_client_has_the_spans_time_and_the_server_what_it_
 }
 
 #[test]
-fn of_an_incomplete_call_an_end_stays_an_annotation_and_the_spans_own_time_is_the_firsts() {
+fn unmatched_ends_of_calls_stay_annotations() {
     check(&[
         (v1(&[at(10, "cs", "web")], &[]), &["CLIENT web at 10"]),
         (v1(&[at(30, "cr", "web")], &[]), &["CLIENT web [30 cr]"]),
@@ -203,7 +203,7 @@ fn of_an_incomplete_call_an_end_stays_an_annotation_and_the_spans_own_time_is_th
 }
 
 #[test]
-fn a_server_shares_its_span_unless_the_span_tells_the_time_that_the_server_knows() {
+fn a_server_is_shared_unless_the_span_has_its_start() {
     let (receive, send) = (at(12, "sr", "db"), at(20, "ss", "db"));
     let both = [receive.clone(), send];
     check(&[
@@ -216,7 +216,7 @@ fn a_server_shares_its_span_unless_the_span_tells_the_time_that_the_server_knows
 }
 
 #[test]
-fn a_message_takes_its_time_on_the_wire_and_its_consumer_shares_the_producers_span() {
+fn wire_annotations_time_messages_and_consumers_are_shared() {
     let (send, receive) = (|| at(10, "ms", "web"), || at(30, "mr", "db"));
     let (wire_send, wire_receive) = (|| at(12, "ws", "web"), || at(25, "wr", "db"));
     check(&[
@@ -237,7 +237,7 @@ fn a_message_takes_its_time_on_the_wire_and_its_consumer_shares_the_producers_sp
 }
 
 #[test]
-fn a_tag_belongs_to_the_side_of_its_endpoint_and_an_empty_lc_only_names_it() {
+fn tags_go_to_the_side_of_their_host_and_an_empty_lc_is_dropped() {
     check(&[
         (v1(&[], &[tag("lc", "", "web")]), &["web"]),
         (v1(&[], &[tag("lc", "fs", "web")]), &["web lc=fs"]),
@@ -247,7 +247,7 @@ fn a_tag_belongs_to_the_side_of_its_endpoint_and_an_empty_lc_only_names_it() {
 }
 
 #[test]
-fn without_a_call_the_addresses_tell_the_sides() {
+fn without_core_annotations_addresses_determine_the_sides() {
     check(&[
         (v1(&[], &[tag("ca", "1", "web"), tag("sa", "", "db")]), &["web with db"]),
         (v1(&[], &[tag("sa", "1", "db")]), &["with db"]),
@@ -262,7 +262,7 @@ fn without_a_call_the_addresses_tell_the_sides() {
 }
 
 #[test]
-fn each_side_of_a_call_is_told_the_address_of_the_other() {
+fn each_side_of_a_call_has_the_others_address_as_remote() {
     let client = [at(10, "cs", "web:1"), at(30, "cr", "web:1")];
     let server = [at(12, "sr", "db:2"), at(20, "ss", "db:2")];
     let addresses = [tag("ca", "1", "web:3"), tag("sa", "1", "db:4")];
@@ -280,7 +280,7 @@ fn each_side_of_a_call_is_told_the_address_of_the_other() {
 }
 
 #[test]
-fn no_server_is_its_own_client() {
+fn a_server_is_not_its_own_remote_endpoint() {
     let server = [at(12, "sr", "db:2"), at(20, "ss", "db:2")];
     check(&[
         (v1(&server, &[tag("ca", "1", "db:2")]), &["SERVER db:2 at 12 for 8 shared"]),
@@ -290,7 +290,7 @@ fn no_server_is_its_own_client() {
 }
 
 #[test]
-fn the_broker_is_the_other_side_of_both_who_send_and_who_receive() {
+fn the_broker_is_the_remote_of_producer_and_consumer() {
     let broker = [tag("ma", "1", "mq")];
     check(&[
         (
@@ -303,7 +303,7 @@ fn the_broker_is_the_other_side_of_both_who_send_and_who_receive() {
 }
 
 #[test]
-fn a_side_remembers_the_nanoseconds_of_its_begin_and_end() {
+fn sides_keep_the_nanoseconds_of_their_begin_and_end() {
     let fine = |annotation: Annotation, nanos| Annotation { nanos: Some(nanos), ..annotation };
     let marks = |annotations: &[Annotation], side: usize| {
         let marks = v1_to_v2(&v1(annotations, &[]))[side].marks;
@@ -318,7 +318,7 @@ fn a_side_remembers_the_nanoseconds_of_its_begin_and_end() {
     assert_eq!(marks(&call, 0), (Some((10, 1)), Some((30, 4))));
     assert_eq!(marks(&call, 1), (Some((12, 2)), Some((20, 3))));
     assert_eq!(marks(&call[..1], 0), (Some((10, 1)), None), "a call that has not ended");
-    assert_eq!(marks(&call[3..], 0), (None, None), "its end alone stays an annotation");
+    assert_eq!(marks(&call[3..], 0), (None, None), "an end alone stays an annotation");
     let message = [
         fine(at(10, "ms", "web"), 1),
         fine(at(12, "ws", "web"), 2),
@@ -331,7 +331,7 @@ fn a_side_remembers_the_nanoseconds_of_its_begin_and_end() {
 }
 
 #[test]
-fn what_has_no_meaning_of_its_own_is_known_by_value_key_and_host() {
+fn core_values_and_address_keys_are_not_plain() {
     let values = ["cs", "cr", "sr", "ss", "ms", "mr", "ws", "wr", "foo", ""];
     assert_eq!(
         values.map(is_plain_value),
@@ -375,7 +375,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn nothing_plain_is_lost_and_nothing_made_up_whatever_comes_together(span in any_v1()) {
+    fn conversion_neither_loses_nor_invents_plain_annotations(span in any_v1()) {
         let sides = v1_to_v2(&span);
         let held = |host: Option<&Endpoint>, holds: &dyn Fn(&model::Span) -> bool| {
             let service = service_of(host);
@@ -397,7 +397,7 @@ proptest! {
         }
     }
     #[test]
-    fn without_the_texts_that_nobody_wants_all_else_is_as_it_would_be_with_them(span in any_v1()) {
+    fn conversion_without_unwanted_texts_keeps_everything_else(span in any_v1()) {
         let wanted = ["a", "k", "lc"];
         let (mut all, mut some) = (v1_to_v2(&span), view_to_v2(&SpanView::of(&span), Texts::Only(&wanted)));
         for side in &some {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_value_is_shown_although_its_ring_was_read_first() {
+    fn the_later_value_of_a_key_is_shown_in_any_order_of_rings() {
         let events = || vec![event(1, 5, 100), event(0, 9, 300)];
         for slots in [[1, 0], [0, 1]] {
             let events = vec![event(slots[0], 5, 100), event(slots[1], 9, 300)];
@@ -95,11 +95,11 @@ mod tests {
             assert_eq!(shown(events, values), "later", "from ring {} to {}", slots[0], slots[1]);
         }
         let back = vec![value(1, 6, "a"), value(0, 10, "c"), value(0, 8, "b")];
-        assert_eq!(shown(events(), back), "c", "of one ring its order counts");
+        assert_eq!(shown(events(), back), "c", "within a ring its order counts");
     }
 
     #[test]
-    fn values_of_which_one_is_not_bounded_stay_in_the_order_in_which_they_came() {
+    fn values_without_comparable_times_keep_their_order() {
         let unbounded = vec![value(0, 8, "first"), value(2, 6, "second"), value(1, 1, "third")];
         assert_eq!(shown(vec![event(1, 5, 100), event(0, 9, 300)], unbounded), "third");
         let after_another_ring = vec![value(0, 10, "first"), value(2, 6, "second")];
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_another_segment_is_another_ring() {
+    fn rings_of_different_segments_are_not_compared() {
         let elsewhere = BinaryAnnotation { source: Some(8), ..value(1, 6, "second") };
         assert_eq!(shown(vec![event(1, 5, 100)], vec![value(1, 7, "first"), elsewhere]), "second");
     }

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_and_what_nobody_can_show_is_not() {
+    fn numbers_and_text_are_shown_and_other_values_are_not() {
         let cases: [(AnnotationType, &[u8], Option<&str>); 12] = [
             (AnnotationType::String, b"text", Some("text")),
             (AnnotationType::String, b"\xff", Some("\u{fffd}")),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_one_nanosecond_stand_in_the_order_of_their_ring() {
+    fn events_of_one_nanosecond_keep_the_order_of_their_ring() {
         let order = |nanos| {
             let event = |grain, value: &str| Annotation {
                 timestamp: 7,
@@ -212,17 +212,17 @@ mod tests {
             span.annotations.into_iter().map(|annotation| annotation.value).collect::<Vec<_>>()
         };
         assert_eq!(order(Some(20)), ["mid", "late", "end"]);
-        assert_eq!(order(None), ["end", "late", "mid"], "Zipkin's where nobody told of nanoseconds");
+        assert_eq!(order(None), ["end", "late", "mid"], "Zipkin's order without nanoseconds");
     }
 
     #[test]
-    fn nanoseconds_that_are_none_are_not_known() {
+    fn invalid_nanoseconds_are_read_as_unknown() {
         let read = [None, Some(0), Some(999), Some(1000), Some(-1)].map(read_nanos);
         assert_eq!(read, [0, 0, 999, 0, 0]);
     }
 
     #[test]
-    fn a_true_address_counts_only_with_an_endpoint() {
+    fn a_boolean_address_counts_only_with_a_key_and_an_endpoint() {
         let host = Some(EndpointView { port: -1, ..EndpointView::default() });
         for (key, host, counts) in [("sa", host, true), ("sa", None, false), ("xx", host, false)] {
             let tag = tag(key, &[1], AnnotationType::Bool, host);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_of_zeros_is_none_and_ports_are_unsigned() {
+    fn an_all_zero_endpoint_is_none_and_ports_are_unsigned() {
         assert_eq!(read_host(Some(EndpointView::default())), None);
         let host = EndpointView { ipv4: 0xc0a8_0102_u32 as i32, port: -1, service_name: "OSD.1", ipv6: None };
         let endpoint = read_host(Some(host)).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_has_its_ipv6_address_unless_that_is_ipv4_in_disguise() {
+    fn ipv4_compatible_ipv6_addresses_become_ipv4() {
         let read = |ipv6: &str| {
             let ipv6 = Some(ipv6.parse::<std::net::Ipv6Addr>().unwrap().octets());
             let endpoint = read_host(Some(EndpointView { ipv6, ..EndpointView::default() })).unwrap();

@@ -115,7 +115,7 @@ mod tests {
 
     /// If each annotation were compared with all sides, this would take minutes.
     #[test]
-    fn each_of_very_many_services_has_one_side_in_the_order_in_which_they_came() {
+    fn many_services_have_one_side_each_in_order_of_appearance() {
         const SERVICES: usize = 100_000;
         let first = (0..SERVICES).map(|service| at("a", service, 1));
         let annotations = first.chain((0..SERVICES).map(|service| at("b", service, 2))).collect();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_sides_of_one_service_the_first_has_what_belongs_to_none() {
+    fn of_two_sides_of_one_service_the_first_has_other_annotations() {
         for others in [0, 20] {
             let mut annotations: Vec<_> = (1..=others).map(|service| at("0", service, 1)).collect();
             annotations.extend([

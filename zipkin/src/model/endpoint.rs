@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_ignored() {
+    fn text_that_is_not_an_address_is_ignored() {
         for text in ["", "localhost", "256.1.1.1", "1.2.3", "12345::", "1:2"] {
             assert_eq!(of_text(text), (None, None), "{text}");
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_two_endpoints_both_know_and_differ_in_makes_them_two() {
+    fn endpoints_agree_unless_a_field_known_to_both_differs() {
         let nothing = Endpoint::default();
         for [one, other] in members() {
             assert!(one.agrees_with(&one) && !one.agrees_with(&other), "{one:?}, {other:?}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_taken_from_another_piece_and_what_is_known_stays() {
+    fn filling_sets_unknown_fields_and_keeps_known_ones() {
         let mut filled = Endpoint::default();
         for (at, [first, later]) in members().iter().enumerate() {
             filled.fill_from(first);

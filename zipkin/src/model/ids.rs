@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_digits_are_read_as_fewer_are_whatever_byte_is_among_them() {
+    fn sixteen_digits_are_parsed_as_by_the_general_parser() {
         for at in 0..16 {
             for byte in 0..=255 {
                 let mut digits = *b"0123456789abcdef";
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_refused_with_its_reason() {
+    fn invalid_ids_are_refused_with_the_reason() {
         assert_eq!("".parse::<SpanId>(), Err(BadId::Empty));
         assert_eq!("0000".parse::<SpanId>(), Err(BadId::Zero));
         assert_eq!("0x1f".parse::<SpanId>(), Err(BadId::NotLowerHex));
@@ -196,12 +196,12 @@ mod tests {
         assert_eq!("+1".parse::<SpanId>(), Err(BadId::NotLowerHex));
         assert_eq!("0".repeat(17).parse::<SpanId>(), Err(BadId::TooLong(16)));
         assert_eq!("1".repeat(33).parse::<TraceId>(), Err(BadId::TooLong(32)));
-        assert_eq!(lower_hex(&"1".repeat(33), 64), Err(BadId::TooLong(32)), "a number has no more");
+        assert_eq!(lower_hex(&"1".repeat(33), 64), Err(BadId::TooLong(32)), "an id has at most 32 digits");
     }
 
     proptest! {
         #[test]
-        fn an_id_is_read_as_it_is_written_whether_short_or_long(high: u64, low: u64) {
+        fn ids_of_64_and_128_bits_round_trip(high: u64, low: u64) {
             for (high, low) in [(high, low), (0, low), (high, 0)] {
                 let Some(id) = TraceId::new(high, low) else { continue };
                 prop_assert_eq!(id.to_string().parse(), Ok(id));

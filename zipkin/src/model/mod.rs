@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_read_as_it_is_written() {
+    fn kinds_round_trip_by_name() {
         for kind in [Kind::Client, Kind::Server, Kind::Producer, Kind::Consumer] {
             let written = serde_json::to_value(kind).unwrap();
             assert_eq!(written.as_str().and_then(Kind::from_name), Some(kind));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_zero_or_less_and_empty_endpoints_are_none() {
+    fn non_positive_times_and_empty_endpoints_are_dropped() {
         let plain = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap());
         for time in [0, -1, i64::MIN] {
             let empty = || Some(Endpoint::default());
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_and_tags_are_counted_alike() {
+    fn the_annotation_count_includes_tags() {
         let span = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap());
         let tags = ["a", "b", "c"].map(|key| (key.to_owned(), String::new())).into();
         let annotations = vec![at(7, 0, "x"), at(8, 0, "x")];
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_a_microsecond_stand_in_the_order_of_their_nanoseconds() {
+    fn annotations_of_one_microsecond_are_sorted_by_nanosecond() {
         let expected = [at(6, 999, "z"), at(7, 10, "Enqueuing op"), at(7, 20, "Enqueued op"), at(8, 0, "a")];
         let mut mixed = expected.clone();
         mixed.reverse();
@@ -270,26 +270,26 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_one_nanosecond_stand_as_they_came() {
+    fn annotations_of_one_nanosecond_keep_their_order() {
         let expected = [at(7, 10, "b"), at(7, 20, "mid"), at(7, 20, "end"), at(7, 30, "a")];
         let mixed = [at(7, 30, "a"), at(7, 20, "mid"), at(7, 20, "end"), at(7, 10, "b"), at(7, 20, "mid")];
         assert_eq!(in_order(&mixed), expected);
     }
 
     #[test]
-    fn without_nanoseconds_they_stand_in_zipkins_order() {
+    fn annotations_without_nanoseconds_are_in_zipkins_order() {
         let mixed = [at(7, 0, "Enqueuing op"), at(8, 0, "a"), at(7, 0, "Enqueued op")];
         assert_eq!(in_order(&mixed), [at(7, 0, "Enqueued op"), at(7, 0, "Enqueuing op"), at(8, 0, "a")]);
     }
 
     #[test]
-    fn the_same_value_of_one_microsecond_is_there_once_at_its_first_moment() {
+    fn repeated_values_of_one_microsecond_keep_the_first() {
         let mixed = [at(7, 30, "again"), at(7, 20, "other"), at(7, 10, "again"), at(8, 0, "again")];
         assert_eq!(in_order(&mixed), [at(7, 10, "again"), at(7, 20, "other"), at(8, 0, "again")]);
     }
 
     #[test]
-    fn nanoseconds_are_not_written() {
+    fn nanoseconds_are_not_serialized() {
         let json = serde_json::to_string(&at(7, 10, "x")).unwrap();
         assert_eq!(json, r#"{"timestamp":7,"value":"x"}"#);
     }

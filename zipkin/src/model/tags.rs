@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_what_a_map_would_have(collected in pairs(), absorbed in pairs(), inserted in pairs()) {
+        fn tags_behave_as_a_map(collected in pairs(), absorbed in pairs(), inserted in pairs()) {
             let mut tags: Tags = collected.iter().cloned().collect();
             let mut map: BTreeMap<String, String> = collected.into_iter().collect();
             tags.absorb(absorbed.iter().cloned().collect());
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn one_takes_no_more_room_than_it_needs() {
+    fn a_single_tag_is_allocated_exactly() {
         let mut tags = Tags::default();
         tags.insert("key".to_owned(), "value".to_owned());
         assert!(matches!(tags.0, Held::Few(few) if few.capacity() == 1));
     }
 
     #[test]
-    fn more_than_a_few_are_no_list_any_more() {
+    fn more_than_a_few_tags_are_held_in_a_map() {
         let of = |count: usize| (0..count).rev().map(|at| (at.to_string(), String::new())).collect::<Tags>();
         assert!(matches!(of(FEW).0, Held::Few(few) if few.len() == FEW));
         assert!(matches!(of(FEW + 1).0, Held::Many(many) if many.len() == FEW + 1));

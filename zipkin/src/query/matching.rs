@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_has_to_meet_each_condition() {
+    fn a_trace_must_meet_every_condition() {
         let trace = [span("osd", "write", 50)];
         assert!(matches(&asked(), &trace) && !matches(&asked(), &[]));
         let cases = [
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_an_annotation_or_the_key_of_a_tag_and_a_pair_is_a_tag() {
+    fn a_text_matches_annotations_and_tag_keys_a_pair_matches_tags() {
         let trace = [span("osd", "write", 50)];
         for (text, met) in [("journalled", true), ("pool", true), ("ssd", false)] {
             assert_eq!(matches(&tagged(TagQuery::Present(text.to_owned())), &trace), met, "{text}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn different_spans_of_the_service_may_meet_the_conditions_and_others_may_not() {
+    fn conditions_are_met_by_any_spans_of_the_searched_service() {
         let trace = [span("osd", "write", 50), span("osd", "read", 9), span("gateway", "put", 99)];
         let by_osd = |span_name: &str, least: u64| SearchRequest {
             service: named("osd"),

@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_given_means_ten_traces_of_the_last_day() {
+    fn default_search_is_for_ten_traces_of_the_last_day() {
         let request = read(&[("serviceName", ""), ("spanName", "all")]).unwrap();
         assert_eq!((request.limit, request.service, request.span_name), (10, None, None));
         assert_eq!(request.window_us, 113_600_000_000..=200_000_000_000);
     }
 
     #[test]
-    fn what_has_to_be_there_may_be_empty_or_not_and_of_two_the_first_counts() {
+    fn required_parameters_are_checked_and_the_first_value_counts() {
         let pairs = [("empty", ""), ("key", "a"), ("key", "b")];
         let given = Parameters(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
         assert_eq!([given.present("key"), given.required("key")], [Ok("a"), Ok("a")]);
@@ -231,18 +231,18 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends_at_the_microsecond_that_is_asked_for_but_within_itself() {
+    fn the_end_in_microseconds_is_clamped_to_the_window() {
         let window = |end_us: &str| {
             read(&[("endTs", "150"), ("lookback", "50"), ("endUs", end_us)]).map(|request| request.window_us)
         };
         assert_eq!(window("120001").unwrap(), 100_000..=120_001);
         assert_eq!(window("150001").unwrap(), 100_000..=150_000);
-        assert_eq!(window("99999").unwrap(), 100_000..=100_000, "no window is empty");
+        assert_eq!(window("99999").unwrap(), 100_000..=100_000, "a window is never empty");
         assert!(window("0").is_err());
     }
 
     #[test]
-    fn names_are_lower_cased_and_conditions_split_at_and() {
+    fn names_are_lowercased_and_annotation_queries_split_at_and() {
         let request = read(&[
             ("serviceName", "OSD.0"),
             ("annotationQuery", "error and http.method=GET and journal written and empty="),
@@ -258,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_that_comes_twice_the_later_value_counts_and_a_value_before_none() {
+    fn the_last_value_of_a_repeated_key_is_searched_for() {
         let tags = |query: &str| read(&[("annotationQuery", query)]).unwrap().tags;
         let is_v = [TagQuery::Equals("k".to_owned(), "v".to_owned())];
         for query in ["k=w and k=v", "k and k=v", "k=v and k", " k = v ", "k=v and k  and k "] {
             assert_eq!(tags(query), is_v, "{query}");
         }
         assert_eq!(tags("k=v=w"), [TagQuery::Equals("k".to_owned(), "v=w".to_owned())]);
-        assert_eq!(tags(" "), [TagQuery::Present(String::new())], "a condition, which few meet");
+        assert_eq!(tags(" "), [TagQuery::Present(String::new())], "a blank query searches for an empty text");
         let many: Vec<String> = (0..1000).map(|number| format!("k{number}")).collect();
         assert_eq!(tags(&many.join(" and ")).len(), MAX_CONDITIONS);
     }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn many_ids_are_two_or_more_and_different() {
+    fn lists_of_trace_ids_need_two_or_more_distinct_ids() {
         assert_eq!(read_trace_ids("1,2").unwrap().len(), 2);
         for text in ["", "1", "1,1", "1,x", "1,", "1,,2", "1, 2", "1,0000000000000001"] {
             assert!(read_trace_ids(text).is_err(), "{text}");
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(
             read_trace_ids("10000000000000002,2").unwrap().len(),
             2,
-            "the same low half is not the same"
+            "ids with the same low half may differ"
         );
     }
 }

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_viewer_gets_what_it_asked_for() {
+    async fn each_viewer_gets_the_spans_that_match_its_filter() {
         let hub = hub(2);
         let osd = hub.watch(filter(&[("serviceName", "OSD")])).unwrap();
         let all = hub.watch(filter(&[])).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_begins_once_the_hub_is_closed_ends_at_once() {
+    fn a_view_of_a_closed_hub_ends_at_once() {
         let hub = hub(1);
         hub.close();
         let view = hub.watch(filter(&[])).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_has_so_many_kib_and_a_silent_stream_says_that_it_lives_before_it_counts_as_silent() {
+    fn viewer_options_are_derived_from_the_configuration() {
         let of = |idle_secs| {
             let options = Options::new(3, 64, Duration::from_secs(idle_secs));
             (options.max_viewers, options.viewer_bytes, options.keep_alive.as_secs())
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_watches_once_the_last_view_is_gone_and_its_place_is_free() {
+    fn a_dropped_view_frees_its_place_and_ends_the_watching() {
         let hub = hub(1);
         assert!(!hub.is_watched());
         for _ in 0..3 {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_has_time_to_look_at_is_told_as_unseen_and_nobody_waits() {
+    async fn arrivals_beyond_the_queue_are_reported_as_unseen() {
         let hub = hub(1);
         let view = hub.watch(filter(&[])).unwrap();
         let (open, gate) = gate();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_takes_a_bounded_memory_but_one_that_is_larger_passes_alone() {
+    fn queued_bytes_are_bounded_but_one_large_arrival_passes() {
         let hub = hub(1);
         let _view = hub.watch(filter(&[])).unwrap();
         let offer = |bytes: usize, gate: Option<Receiver<()>>| {
@@ -417,7 +417,7 @@ mod tests {
             shown.entries == 1
         };
         let (open, gate) = gate();
-        assert!(offer(QUEUE_BYTES + 1, Some(gate)), "nothing else waits");
+        assert!(offer(QUEUE_BYTES + 1, Some(gate)), "a large arrival is taken if nothing is queued");
         assert!(!offer(1, None));
         open.send(()).unwrap();
         let empty = || hub.shared.queued_bytes.load(Ordering::Acquire) == 0;

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_tells_proxies_to_hold_nothing_back() {
+    async fn a_live_stream_disables_proxy_buffering() {
         let options = Options::new(1, 64, Duration::from_secs(60));
         let hub = Hub::<Nothing>::start(options, Health::new().worker("live")).unwrap();
         let answer = live(State(hub), Query(Vec::new())).await;

@@ -143,7 +143,7 @@ mod tests {
         /// However slowly a viewer reads: the spans sent, and those reported as missed, are all spans in order, and the queue
         /// stays within its bound.
         #[test]
-        fn every_span_is_sent_or_told_missed_in_its_place(
+        fn every_span_is_sent_or_reported_missed_in_order(
             steps in proptest::collection::vec((0_usize..12, 0_usize..6), 1..60),
         ) {
             let viewer = viewer(10 * (4 + EVENT_OVERHEAD_BYTES));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_viewer_that_waits_is_told_at_once_of_a_span_that_is_longer_than_its_queue() {
+    fn a_waiting_viewer_is_woken_for_a_span_too_large_for_its_queue() {
         struct Woken(AtomicBool);
         impl Wake for Woken {
             fn wake(self: Arc<Self>) {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_takes_what_fits_and_as_much_again_once_that_was_read() {
+    fn a_queue_takes_what_fits_and_again_once_read() {
         let viewer = viewer(2 * (EVENT_OVERHEAD_BYTES + 4));
         for _ in 0..3 {
             assert_eq!(["1234", "5678", "long"].map(|json| viewer.push(json.into())), [true, true, false]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_view_ends_behind_what_waits() {
+    fn a_closed_view_ends_after_its_queued_events() {
         let viewer = viewer(1000);
         assert_eq!(next(&viewer), Poll::Pending);
         viewer.push("1".into());

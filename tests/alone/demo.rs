@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 #[test]
-fn the_demo_shows_a_trace_a_balanced_ledger_and_a_link() -> Result<()> {
+fn demo_prints_a_trace_a_balanced_ledger_and_a_link() -> Result<()> {
     let _alone = crate::alone();
     let elsewhere = TempDir::new()?;
     let tree = elsewhere.path().join("a clone");
@@ -29,13 +29,13 @@ fn the_demo_shows_a_trace_a_balanced_ledger_and_a_link() -> Result<()> {
 /// The signal goes to the whole process group, as from a terminal. It is SIGTERM, because processes started in the background
 /// may ignore SIGINT.
 #[test]
-fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() -> Result<()> {
+fn an_interrupted_demo_exits_with_143_and_cleans_up() -> Result<()> {
     let _alone = crate::alone();
     let scratch = TempDir::new()?;
     let mut command = Command::new(root().join("scripts/demo"));
     command.env("TMPDIR", scratch.path()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut demo = Process::spawn("demo", &mut command)?;
-    let mut said = BufReader::new(demo.child().stdout.take().context("failed to read what the demo says")?);
+    let mut said = BufReader::new(demo.child().stdout.take().context("no pipe from the demo")?);
     let mut line = String::new();
     while !line.contains("A client puts") {
         line.clear();
@@ -47,7 +47,7 @@ fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() -> Result<()> {
     assert_eq!(demo.wait(Duration::from_secs(60))?.code(), Some(143), "{rest}");
     assert!(
         !rest.contains("errors") || rest.contains(" 0 errors"),
-        "its daemons ended before the load did: {rest}"
+        "the daemons ended before the load: {rest}"
     );
     assert!(scratch.path().read_dir()?.next().is_none());
     Ok(())

@@ -45,7 +45,7 @@ fn said<'a>(report: &'a Value, program: &Program) -> Option<&'a str> {
 }
 
 #[test]
-fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
+fn doctor_reports_a_healthy_node_and_then_a_stopped_consumerd() -> Result<()> {
     let _alone = crate::alone();
     let mut node = Node::start(Setup::default())?;
     let mut program = Program::start("writer", &["--traces", "50"], &node.socket(), &[])?;
@@ -64,7 +64,7 @@ fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
     let (_, report) = doctor(&node, node.collector.http.base())?;
     assert_eq!(status(&report, "consumerd"), Some("failed"), "another daemon is there: {report:#}");
 
-    node.consumerd.take().context("consumerd was started")?.process.terminate()?;
+    node.consumerd.take().context("consumerd is not running")?.process.terminate()?;
     let (output, report) = doctor(&node, &consumerd)?;
     assert_eq!(output.status.code(), Some(1), "{report:#}");
     assert_eq!(status(&report, "consumerd"), Some("failed"));
@@ -73,7 +73,7 @@ fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
 }
 
 #[test]
-fn the_doctor_warns_of_an_upstream_that_is_away() -> Result<()> {
+fn doctor_warns_of_an_unreachable_upstream() -> Result<()> {
     let _alone = crate::alone();
     let away = unused_address()?;
     let node = Node::start(Setup { upstream: Some(away.clone()), ..Setup::default() })?;
@@ -92,7 +92,7 @@ fn the_doctor_warns_of_an_upstream_that_is_away() -> Result<()> {
 }
 
 #[test]
-fn the_doctor_looks_at_relays_and_at_who_takes_nothing_of_them() -> Result<()> {
+fn doctor_checks_relays_and_warns_of_their_upstreams() -> Result<()> {
     let _alone = crate::alone();
     let away = unused_address()?;
     let mut node = Node::without_consumerd(Setup::default())?;
@@ -111,9 +111,9 @@ fn the_doctor_looks_at_relays_and_at_who_takes_nothing_of_them() -> Result<()> {
         (status(&report, "relay's deliveries") == Some("warning")).then_some(report)
     })?;
     assert_eq!(status(&report, "relay"), Some("ok"), "{report:#}");
-    let said = found(&report, "relay's deliveries").context("words")?;
+    let said = found(&report, "relay's deliveries").context("the check has no text")?;
     assert!(said.starts_with(&format!("{http}: the upstream {away} has accepted nothing for ")), "{said}");
-    let equations = report["ledger"].as_array().context("a ledger")?;
+    let equations = report["ledger"].as_array().context("the report has no ledger")?;
     let of_relay = |equation: &&Value| equation["scope"].as_str().is_some_and(|s| s.starts_with("relay "));
     assert_eq!(equations.iter().filter(of_relay).count(), 6, "{report:#}");
 
@@ -124,7 +124,7 @@ fn the_doctor_looks_at_relays_and_at_who_takes_nothing_of_them() -> Result<()> {
 }
 
 #[test]
-fn the_doctor_names_a_program_that_nobody_holds() -> Result<()> {
+fn doctor_names_a_program_that_no_consumerd_reads() -> Result<()> {
     let _alone = crate::alone();
     let node = Node::start(Setup::default())?;
     let elsewhere = node.folder().join("nobody.sock");
@@ -137,7 +137,7 @@ fn the_doctor_names_a_program_that_nobody_holds() -> Result<()> {
 }
 
 #[test]
-fn the_doctor_knows_the_other_consumerd_that_reads_a_program() -> Result<()> {
+fn doctor_names_the_other_consumerd_that_reads_a_program() -> Result<()> {
     let _alone = crate::alone();
     let node = Node::start(Setup::default())?;
     let other = Node::start(Setup::default())?;

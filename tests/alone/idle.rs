@@ -14,7 +14,7 @@ const LOOKS: u64 = 50;
 const MAX_SLEEPS_A_SECOND: f64 = 20.0;
 
 #[test]
-fn ten_idle_programs_leave_consumerd_asleep() -> Result<()> {
+fn consumerd_rarely_wakes_up_with_ten_idle_programs() -> Result<()> {
     let _alone = crate::alone();
     let node = Node::start(Setup::default())?;
     let mut programs = Vec::new();

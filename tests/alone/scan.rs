@@ -30,18 +30,18 @@ fn found_by_scan(arguments: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn a_program_that_wrote_before_consumerd_started_is_found() -> Result<()> {
+fn scan_finds_a_program_that_started_before_consumerd() -> Result<()> {
     found_by_scan(&["--threads", "2", "--traces", "200"])
 }
 
 #[test]
-fn the_ledger_holds_when_consumerd_was_restarted_beside_a_program() -> Result<()> {
+fn the_ledger_balances_after_a_restart_of_consumerd() -> Result<()> {
     let _alone = crate::alone();
     let mut node = Node::start(Setup { scan: true, ..Setup::default() })?;
     let mut program = Program::start("writer", &["--traces", "200"], &node.socket(), &[])?;
     let first = program.round()?;
     all_shipped(&node, &program, first)?;
-    let mut consumerd = node.consumerd.take().context("consumerd was started")?;
+    let mut consumerd = node.consumerd.take().context("consumerd is not running")?;
     ensure!(consumerd.process.terminate()?.success(), "{}", consumerd.log());
     node.start_consumerd()?;
     let second = program.round()?;
@@ -64,6 +64,6 @@ fn sum(equations: &[Equation], name: &str) -> i64 {
 }
 
 #[test]
-fn a_program_that_closed_every_descriptor_is_found() -> Result<()> {
+fn scan_finds_a_program_that_closed_every_descriptor() -> Result<()> {
     found_by_scan(&["--traces", "200", "--close-all", "1"])
 }

@@ -23,7 +23,7 @@ fn documented(heading: &str) -> Result<BTreeSet<String>> {
 }
 
 #[test]
-fn the_rules_are_good_and_do_what_their_tests_say() -> Result<()> {
+fn promtool_accepts_the_rules_and_their_tests() -> Result<()> {
     let folder = root().join("packaging/prometheus");
     promtool(&["check", "rules", "blkin.rules.yml"], &folder)?;
     promtool(&["test", "rules", "blkin.rules.test.yml"], &folder)?;
@@ -31,7 +31,7 @@ fn the_rules_are_good_and_do_what_their_tests_say() -> Result<()> {
 }
 
 #[test]
-fn whatever_the_rules_speak_of_is_in_the_metrics_of_a_daemon() -> Result<()> {
+fn the_rules_use_only_metrics_that_a_daemon_exports() -> Result<()> {
     let (rules, metrics) = (fs::read_to_string(root().join(RULES))?, of_each_daemon()?);
     let missing = missing(words(&rules, "blkin_"), &metrics);
     ensure!(missing.is_empty(), "{missing:?} in {metrics}");
@@ -39,7 +39,7 @@ fn whatever_the_rules_speak_of_is_in_the_metrics_of_a_daemon() -> Result<()> {
 }
 
 #[test]
-fn each_loss_that_is_not_configured_and_whatever_the_doctor_warns_of_has_one_alert() -> Result<()> {
+fn each_unconfigured_loss_and_each_doctor_warning_has_one_alert() -> Result<()> {
     let losses = losses_of(&of_each_daemon()?);
     ensure!(losses.len() >= 18, "{losses:?}");
     let mut tests =
@@ -75,7 +75,7 @@ fn expect(tests: &mut String, counter: &str, cause: &str, alerts: usize) {
 }
 
 #[test]
-fn operations_md_says_what_to_do_of_each_alert_and_each_cause_of_a_loss() -> Result<()> {
+fn operations_md_covers_each_alert_and_cause_of_loss() -> Result<()> {
     let rules = fs::read_to_string(root().join(RULES))?;
     let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ").map(str::to_owned));
     assert_eq!(documented("Alerts")?, alerts.collect());

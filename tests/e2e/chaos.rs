@@ -14,8 +14,7 @@ use crate::ledger::ROOMY;
 const USUAL: &str = "1 50";
 
 #[test]
-fn nothing_is_lost_in_whatever_order_daemons_are_killed_and_stopped_disks_full_and_wires_broken() -> Result<()>
-{
+fn random_faults_of_daemons_disks_and_wires_lose_nothing() -> Result<()> {
     let asked = std::env::var("BLKIN_CHAOS").unwrap_or_else(|_| USUAL.to_owned());
     let (seed, steps) = asked.split_once(' ').context("BLKIN_CHAOS is \"SEED STEPS\"")?;
     let mut chaos = Chaos::new(Chain::start_breakable()?, seed.parse()?)?;
@@ -41,7 +40,7 @@ fn written(chaos: &mut Chaos, steps: u32) -> Result<i64> {
 }
 
 #[test]
-fn a_wire_that_says_nothing_makes_no_daemon_ill_and_nothing_is_lost() -> Result<()> {
+fn a_silent_connection_leaves_daemons_healthy_and_loses_nothing() -> Result<()> {
     let chain = Chain::start_breakable()?;
     let mut program = Program::start("writer", &["--traces", "1000"], &chain.node.socket(), &ROOMY)?;
     let mut calls = 0;
@@ -50,7 +49,7 @@ fn a_wire_that_says_nothing_makes_no_daemon_ill_and_nothing_is_lost() -> Result<
         calls += program.round()?;
         let daemons =
             [chain.node.consumerd()?, &chain.leaf.daemon, &chain.root.daemon, &chain.node.collector];
-        wait::until(LIMIT, "a daemon to tell of it", || {
+        wait::until(LIMIT, "a daemon to report the trouble", || {
             let told = daemons.map(|daemon| daemon.http.get("/healthz", &[]));
             told.into_iter().flatten().any(|told| !told.body.contains(r#""troubles":[]"#)).then_some(())
         })?;

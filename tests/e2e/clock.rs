@@ -4,7 +4,7 @@ use anyhow::Result;
 use blkin_tests::clock::measure;
 
 #[test]
-fn times_lie_within_the_clock_around_them_and_no_ring_runs_backwards() -> Result<()> {
+fn recorded_times_are_accurate_and_never_run_backwards() -> Result<()> {
     let accuracy = measure(100_000, 10)?;
     println!(
         "{:.4} % within a microsecond, 99.99 % within {} ns, all within {} ns",

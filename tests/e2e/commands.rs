@@ -20,7 +20,7 @@ fn blkin(node: &Node, arguments: &[&str]) -> Result<String> {
 }
 
 #[test]
-fn as_many_traces_are_listed_as_are_wanted_although_the_collector_answers_with_fewer() -> Result<()> {
+fn traces_lists_more_than_one_answer_of_the_collector() -> Result<()> {
     let configuration = tempfile::NamedTempFile::new()?;
     std::fs::write(configuration.path(), "query_max_traces = 3\n")?;
     let flags = ["--config".to_owned(), configuration.path().display().to_string()];
@@ -45,8 +45,7 @@ fn as_many_traces_are_listed_as_are_wanted_although_the_collector_answers_with_f
 }
 
 #[test]
-fn traces_are_listed_up_to_a_moment_and_a_service_that_is_not_there_is_told_with_those_that_are() -> Result<()>
-{
+fn traces_are_listed_up_to_a_time_and_unknown_services_reported() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     // 03:00:00 and 03:20:00 yesterday: recent enough that nothing has expired.
     let day_us = 86_400_000_000;
@@ -81,7 +80,7 @@ fn traces_are_listed_up_to_a_moment_and_a_service_that_is_not_there_is_told_with
 }
 
 #[test]
-fn traces_and_a_trace_are_printed_as_json() -> Result<()> {
+fn traces_and_single_traces_are_printed_as_json() -> Result<()> {
     let node = Node::start(Setup::default())?;
     let mut program = Program::start("writer", &["--traces", "3"], &node.socket(), &ROOMY)?;
     let calls = program.round()?;
@@ -111,7 +110,7 @@ fn code_unread(daemon: &str, arguments: &[&str]) -> Result<Option<i32>> {
 }
 
 #[test]
-fn a_daemons_exit_code_is_the_same_when_nobody_reads_what_it_says() -> Result<()> {
+fn daemons_exit_codes_are_the_same_with_closed_output() -> Result<()> {
     let folder = TempDir::new()?;
     let inside = folder.path().join("x").display().to_string();
     for (daemon, flag) in

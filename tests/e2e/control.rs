@@ -249,14 +249,14 @@ fn label(program: &Program) -> Result<String> {
 }
 
 #[test]
-fn a_running_program_is_switched_and_its_levels_are_chosen_by_process_name_and_all() -> Result<()> {
+fn a_running_c_program_is_switched_by_pid_name_and_all() -> Result<()> {
     let site = Site::start()?;
     let program = site.program()?;
     switch(&site, program)
 }
 
 #[test]
-fn a_program_that_uses_the_rust_macros_is_switched_alike() -> Result<()> {
+fn a_running_rust_program_is_switched_by_pid_name_and_all() -> Result<()> {
     let site = Site::start()?;
     let program = site.rust_program()?;
     switch(&site, program)
@@ -298,7 +298,7 @@ fn switch(site: &Site, mut program: Program) -> Result<()> {
 }
 
 #[test]
-fn a_rate_holds_over_the_death_of_the_worker_and_for_programs_that_come_later() -> Result<()> {
+fn a_rate_survives_the_worker_and_applies_to_later_programs() -> Result<()> {
     let site = Site::start()?;
     let mut first = site.program()?;
     let pid = first.process.pid().to_string();
@@ -317,7 +317,7 @@ fn a_rate_holds_over_the_death_of_the_worker_and_for_programs_that_come_later() 
     let metrics = site.node.consumerd()?.metrics()?;
     let process = format!("{}:{}", label(&second)?, second.process.pid());
     assert_eq!(metrics.sum("blkin_program_rate", &[("process", &process)]), 20);
-    wait::until(LIMIT, "what was set for the first process to end with it", || {
+    wait::until(LIMIT, "the setting of the first process to end with it", || {
         (site.node.consumerd().ok()?.metrics().ok()?.sum("blkin_rules", &[]) == 1).then_some(())
     })?;
     let every = site.look(&["--label", &label(&second)?, "--rate", "1"])?;
@@ -335,7 +335,7 @@ fn a_rate_holds_over_the_death_of_the_worker_and_for_programs_that_come_later() 
 const NOBODY: u32 = 65_534;
 
 #[test]
-fn another_user_sets_nothing_of_a_program_that_is_not_his() -> Result<()> {
+fn set_does_not_affect_programs_of_other_users() -> Result<()> {
     if !rustix::process::getuid().is_root() {
         writeln!(std::io::stderr(), "not shown: this needs root")?;
         return Ok(());
@@ -363,7 +363,7 @@ fn another_user_sets_nothing_of_a_program_that_is_not_his() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_set_is_refused_and_says_what_can() -> Result<()> {
+fn invalid_settings_are_refused_with_the_valid_choices() -> Result<()> {
     let site = Site::start()?;
     let mut program = site.program()?;
     let output = site.try_set(&["--pid", "1", "--off"])?;

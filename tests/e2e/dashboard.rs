@@ -61,11 +61,11 @@ impl Dashboard {
 }
 
 #[test]
-fn whatever_the_dashboard_asks_for_is_in_the_metrics_of_a_daemon() -> Result<()> {
+fn the_dashboard_uses_only_metrics_that_a_daemon_exports() -> Result<()> {
     let (asked, metrics) = (dashboard()?.asked(), of_each_daemon()?);
     for prefix in ["blkin_", "process_"] {
         let names = words(&asked, prefix);
-        ensure!(!names.is_empty(), "nothing of {prefix}");
+        ensure!(!names.is_empty(), "the dashboard uses no {prefix} metric");
         let missing = missing(names, &metrics);
         ensure!(missing.is_empty(), "{missing:?} in {metrics}");
     }
@@ -77,7 +77,7 @@ fn whatever_the_dashboard_asks_for_is_in_the_metrics_of_a_daemon() -> Result<()>
 }
 
 #[test]
-fn whatever_a_legend_names_is_a_label_of_what_it_stands_for() -> Result<()> {
+fn legends_use_only_labels_of_their_metrics() -> Result<()> {
     let (dashboard, metrics) = (dashboard()?, of_each_daemon()?);
     for Target { expr, legend_format } in dashboard.targets() {
         let of = words(expr, "blkin_");
@@ -93,7 +93,7 @@ fn whatever_a_legend_names_is_a_label_of_what_it_stands_for() -> Result<()> {
 }
 
 #[test]
-fn each_loss_has_a_panel() -> Result<()> {
+fn each_loss_counter_has_a_panel() -> Result<()> {
     let (asked, losses) = (dashboard()?.asked(), losses_of(&of_each_daemon()?));
     let counters: BTreeSet<&str> = losses.iter().map(|(counter, _)| counter.as_str()).collect();
     let without: Vec<_> = counters.difference(&words(&asked, "blkin_")).copied().collect();
@@ -102,7 +102,7 @@ fn each_loss_has_a_panel() -> Result<()> {
 }
 
 #[test]
-fn whatever_the_rules_watch_filling_or_failing_has_a_panel() -> Result<()> {
+fn each_metric_of_a_lasting_alert_has_a_panel() -> Result<()> {
     let (asked, rules) = (dashboard()?.asked(), fs::read_to_string(root().join(RULES))?);
     let alerts = rules.split("- alert: ").filter_map(|alert| alert.split_once('\n'));
     let lasting =
@@ -115,7 +115,7 @@ fn whatever_the_rules_watch_filling_or_failing_has_a_panel() -> Result<()> {
 }
 
 #[test]
-fn prometheus_understands_whatever_is_asked() -> Result<()> {
+fn promtool_accepts_the_expressions_of_the_panels() -> Result<()> {
     let mut rules = "groups:\n- name: panels\n  rules:\n".to_owned();
     for (number, target) in dashboard()?.targets().enumerate() {
         let expr = target.expr.replace("$__rate_interval", "5m").replace("$instance", ".*");
@@ -131,14 +131,14 @@ fn prometheus_understands_whatever_is_asked() -> Result<()> {
 /// Grafana asks for the rate over four scrapes, every 15 seconds by default, but Prometheus evaluates a subquery only once a
 /// minute by default. A rate of a sum therefore has to name a resolution of one scrape.
 #[test]
-fn a_rate_of_sums_is_shown_however_seldom_rules_are_evaluated() -> Result<()> {
+fn rates_of_sums_have_values_at_one_minute_evaluation() -> Result<()> {
     let mut tests = "evaluation_interval: 1m\ntests:\n".to_owned();
     let dashboard = dashboard()?;
     let of_sums: Vec<&Target> =
         dashboard.targets().filter(|target| target.expr.contains("$__rate_interval:")).collect();
     ensure!(of_sums.len() >= 3, "{} rates of sums", of_sums.len());
     for Target { expr, .. } in of_sums {
-        let of = words(expr, "blkin_").into_iter().next().context("it asks for nothing")?;
+        let of = words(expr, "blkin_").into_iter().next().context("the expression names no metric")?;
         let expr = expr.replace("$__rate_interval", "1m").replace("$instance", ".*");
         let expr = serde_json::to_string(&format!("count({expr})"))?;
         let _ = write!(
@@ -156,7 +156,7 @@ fn a_rate_of_sums_is_shown_however_seldom_rules_are_evaluated() -> Result<()> {
 }
 
 #[test]
-fn panels_have_a_number_and_a_place_of_their_own_and_say_what_they_show() -> Result<()> {
+fn panels_have_unique_ids_titles_and_places_and_a_description() -> Result<()> {
     let panels = dashboard()?.panels;
     let ids: BTreeSet<u32> = panels.iter().map(|panel| panel.id).collect();
     assert_eq!(ids.len(), panels.len());

@@ -23,7 +23,7 @@ const DOCUMENTS: [&str; 8] = [
 const FOLDERS: [&str; 2] = ["docs", "examples"];
 
 #[test]
-fn each_link_and_each_path_in_a_document_leads_somewhere() -> Result<()> {
+fn links_and_paths_in_documents_exist() -> Result<()> {
     let folders = folders()?;
     let mut paths = 0;
     let mut nowhere = Vec::new();
@@ -39,7 +39,7 @@ fn each_link_and_each_path_in_a_document_leads_somewhere() -> Result<()> {
     }
     let documents = documents()?;
     for document in &documents {
-        let beside = document.parent().context("a folder")?;
+        let beside = document.parent().context("no parent folder")?;
         let text = fs::read_to_string(document)?;
         links(&text).for_each(|(path, _)| look(document, beside.join(path)));
     }
@@ -50,11 +50,11 @@ fn each_link_and_each_path_in_a_document_leads_somewhere() -> Result<()> {
 }
 
 #[test]
-fn each_link_to_a_part_of_a_document_leads_to_a_heading() -> Result<()> {
+fn anchors_in_documents_lead_to_headings() -> Result<()> {
     let (mut parts, mut nowhere) = (0, Vec::new());
     for document in documents()? {
         let text = fs::read_to_string(&document)?;
-        let beside = document.parent().context("a folder")?;
+        let beside = document.parent().context("no parent folder")?;
         for (path, part) in links(&text).filter(|(_, part)| !part.is_empty()) {
             let other = if path.is_empty() { document.clone() } else { beside.join(path) };
             parts += 1;
@@ -102,7 +102,7 @@ fn documents_in(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 #[test]
-fn paths_are_read_out_of_links_and_of_code() {
+fn paths_are_found_in_links_and_in_code_spans() {
     let text = "[a](x/y.md#part), [b](https://z), [c](#here), [d](z) and `ringbuf/src/{hot,rseq/a}.rs`, `lib/x.so`, `record/`";
     assert_eq!(links(text).collect::<Vec<_>>(), [("x/y.md", "part"), ("", "here"), ("z", "")]);
     let folders = ["ringbuf".to_owned(), "record".to_owned()];

@@ -77,7 +77,7 @@ fn offer(node: &Node, segment: &[u8], control: &[u8]) -> Result<()> {
 }
 
 #[test]
-fn segments_of_garbage_cost_their_own_program_only() -> Result<()> {
+fn corrupt_segments_affect_only_their_own_program() -> Result<()> {
     let node = Node::start(Setup::default())?;
     let tiny = [("BLKIN_RING_BYTES", "65536")];
     let mut copied = Program::start("writer", &["--traces", "20"], &node.socket(), &tiny)?;

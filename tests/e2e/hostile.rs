@@ -59,7 +59,7 @@ fn resident_kb(daemon: &Daemon) -> Result<u64> {
 }
 
 #[test]
-fn a_bad_entry_of_a_batch_does_not_spoil_its_neighbours() -> Result<()> {
+fn a_bad_entry_does_not_affect_others_of_its_batch() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let mut zero = good_span(7);
     zero.trace_id = 0;
@@ -92,7 +92,7 @@ fn a_bad_entry_of_a_batch_does_not_spoil_its_neighbours() -> Result<()> {
 }
 
 #[test]
-fn absurd_frames_close_their_connection_and_nothing_else() -> Result<()> {
+fn absurd_frames_affect_only_their_connection() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let scribe = node.collector.address("scribe")?;
     let before = resident_kb(&node.collector)?;
@@ -163,7 +163,7 @@ fn bad_json_is_refused_with_a_reason() -> Result<()> {
 }
 
 #[test]
-fn hostile_offers_disturb_nobody() -> Result<()> {
+fn hostile_offers_lose_nothing_of_other_programs() -> Result<()> {
     let node = Node::start(Setup::default())?;
     let mut program = Program::start("writer", &["--traces", "100"], &node.socket(), &ROOMY)?;
     let first = program.round()?;

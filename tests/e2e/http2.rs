@@ -49,7 +49,7 @@ fn spans(trace: &str, count: u64, tag_bytes: usize) -> Value {
 }
 
 #[test]
-fn who_speaks_http_2_hears_what_others_hear_as_from_zipkin() -> Result<()> {
+fn http_2_answers_equal_those_of_http_1_as_with_zipkin() -> Result<()> {
     let zipkin = Zipkin::start()?;
     let node = Node::without_consumerd(Setup::default())?;
     for (server, upgraded) in [(&zipkin.http, "2 200"), (&node.collector.http, "1.1 200")] {
@@ -70,7 +70,7 @@ fn who_speaks_http_2_hears_what_others_hear_as_from_zipkin() -> Result<()> {
 }
 
 #[test]
-fn large_lists_and_many_requests_at_once_come_whole() -> Result<()> {
+fn http_2_answers_are_complete_if_large_or_concurrent() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let server = &node.collector.http;
     assert_eq!(post(KNOWS, server, &spans("c", 4000, 1000))?, "2 202");
@@ -89,7 +89,7 @@ fn large_lists_and_many_requests_at_once_come_whole() -> Result<()> {
 }
 
 #[test]
-fn a_live_view_is_a_request_among_others() -> Result<()> {
+fn a_live_view_works_over_http_2() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let server = &node.collector.http;
     let mut curl = Command::new("curl");

@@ -66,7 +66,7 @@ impl Installation {
 }
 
 #[test]
-fn projects_out_of_tree_get_their_spans_into_the_collector() -> Result<()> {
+fn projects_outside_the_tree_build_and_are_traced() -> Result<()> {
     let installed = Installation::new()?;
     let node = Node::start(Setup::default())?;
     let projects = [
@@ -124,7 +124,7 @@ fn nothing_is_left_after_uninstall(installed: &Installation) -> Result<()> {
 }
 
 #[test]
-fn the_readme_shows_the_programs_that_are_compiled() -> Result<()> {
+fn code_in_the_readme_is_that_of_the_compiled_examples() -> Result<()> {
     let readme = fs::read_to_string(root().join("README.md"))?;
     let shown: Vec<&str> =
         readme.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();

@@ -51,14 +51,14 @@ fn forked_children_with_threads_store_every_annotation() -> Result<()> {
 }
 
 #[test]
-fn a_paced_program_loses_nothing_in_rings_of_the_default_size() -> Result<()> {
+fn a_paced_program_loses_nothing_with_default_rings() -> Result<()> {
     let (node, calls) = written(&["--threads", "4", "--traces", "500", "--pace-us", "200"], &[])?;
     check_lossless(&node, calls)
 }
 
 /// consumerd reads the rings of two CPUs one after the other, so the later value may be read first.
 #[test]
-fn of_a_key_written_twice_the_later_value_is_shown_although_the_thread_went_to_another_cpu() -> Result<()> {
+fn the_later_value_of_a_key_is_shown_after_a_move_between_cpus() -> Result<()> {
     with_each_producer(&ROOMY, |environment| {
         let (node, calls) = written(&["--traces", "100", "--hop", "1"], environment)?;
         check_lossless(&node, calls)?;
@@ -75,7 +75,7 @@ fn of_a_key_written_twice_the_later_value_is_shown_although_the_thread_went_to_a
 }
 
 #[test]
-fn what_was_stored_outlives_the_collector() -> Result<()> {
+fn stored_traces_survive_a_restart_of_the_collector() -> Result<()> {
     let (mut node, calls) = written(&["--traces", "100"], &ROOMY)?;
     check_lossless(&node, calls)?;
     node.restart_collector()?;
@@ -92,7 +92,7 @@ fn what_was_stored_outlives_the_collector() -> Result<()> {
 }
 
 #[test]
-fn tiny_rings_lose_and_every_loss_is_named() -> Result<()> {
+fn losses_of_tiny_rings_are_all_counted() -> Result<()> {
     with_each_producer(&TINY, |environment| {
         let (node, calls) = written(&["--threads", "4", "--traces", "20000"], environment)?;
         let sums = check(&node, calls)?;
@@ -103,7 +103,7 @@ fn tiny_rings_lose_and_every_loss_is_named() -> Result<()> {
 
 /// A mutation: one annotation is lost without a counter, between a sink that gets OK and the collector.
 #[test]
-fn an_annotation_lost_without_a_counter_is_noticed() -> Result<()> {
+fn an_uncounted_loss_unbalances_the_sums() -> Result<()> {
     let mut node = Node::without_consumerd(Setup::default())?;
     let cheat = Cheat::start(&node.collector.address("scribe")?)?;
     node.ship_to(cheat.address());
@@ -118,7 +118,7 @@ fn an_annotation_lost_without_a_counter_is_noticed() -> Result<()> {
 
 /// A mutation at the other end: the program reports one call more than was counted.
 #[test]
-fn a_call_that_nobody_counted_is_noticed() -> Result<()> {
+fn an_uncounted_call_unbalances_the_sums() -> Result<()> {
     let (node, calls) = written(&["--traces", "10"], &ROOMY)?;
     check_lossless(&node, calls)?;
     assert!(check(&node, calls - 1).unwrap_err().to_string().starts_with("the program counted"));
@@ -126,7 +126,7 @@ fn a_call_that_nobody_counted_is_noticed() -> Result<()> {
 }
 
 #[test]
-fn what_retention_removed_is_expired_and_the_ledger_holds() -> Result<()> {
+fn removal_by_retention_is_counted_as_expired() -> Result<()> {
     let retention = ["--retention-mib".to_owned(), "1".to_owned()];
     let node = Node::without_consumerd(Setup { collector: retention.into(), ..Setup::default() })?;
     let collector = &node.collector;

@@ -16,7 +16,7 @@ use blkin_tests::sums::check_lossless;
 const KILLED_THREADS: i64 = 4;
 
 #[test]
-fn a_program_that_ended_before_it_was_drained_is_drained() -> Result<()> {
+fn an_ended_program_is_still_drained() -> Result<()> {
     let node = Node::start(Setup::default())?;
     let worker = node.worker()?;
     signal_pid(worker, Signal::STOP)?;
@@ -29,7 +29,7 @@ fn a_program_that_ended_before_it_was_drained_is_drained() -> Result<()> {
 }
 
 #[test]
-fn a_program_killed_while_it_writes_leaves_a_ledger_that_balances() -> Result<()> {
+fn the_ledger_balances_after_a_program_is_killed() -> Result<()> {
     with_each_producer(&ROOMY, |environment| {
         let node = Node::start(Setup::default())?;
         let shape = ["--threads", "4", "--traces", "10000000"];
@@ -85,12 +85,12 @@ fn drained(node: &Node) -> Option<i64> {
 }
 
 #[test]
-fn consumerd_asked_to_end_ships_what_it_holds() -> Result<()> {
+fn terminated_consumerd_ships_what_it_holds() -> Result<()> {
     let mut node = Node::start(Setup::default())?;
     let mut program = Program::start("writer", &["--traces", "500"], &node.socket(), &ROOMY)?;
     let calls = program.round()?;
     assert!(program.end()?.success());
-    let mut consumerd = node.consumerd.take().context("consumerd was started")?;
+    let mut consumerd = node.consumerd.take().context("consumerd is not running")?;
     let status = consumerd.process.terminate().with_context(|| consumerd.log())?;
     assert!(status.success(), "{status}: {}", consumerd.log());
     let stored = || Some(node.collector.metrics().ok()?.sum("blkin_collector_stored_total", &[]));
@@ -117,7 +117,7 @@ impl Left {
     }
 
     fn end_consumerd(&mut self) -> Result<()> {
-        let mut consumerd = self.node.consumerd.take().context("consumerd was started")?;
+        let mut consumerd = self.node.consumerd.take().context("consumerd is not running")?;
         ensure!(consumerd.process.terminate()?.success(), "{}", consumerd.log());
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Left {
     /// Kills holder and worker; the holder is stopped first, so that it does not notice the worker's death.
     fn kill_consumerd(&mut self) -> Result<()> {
         let worker = self.node.worker()?;
-        let mut consumerd = self.node.consumerd.take().context("consumerd was started")?;
+        let mut consumerd = self.node.consumerd.take().context("consumerd is not running")?;
         consumerd.process.signal(Signal::STOP)?;
         signal_pid(worker, Signal::KILL)?;
         consumerd.process.kill()?;
@@ -146,7 +146,7 @@ impl Left {
 }
 
 #[test]
-fn a_program_that_outlives_consumerd_names_what_it_recorded_since() -> Result<()> {
+fn a_program_reports_what_consumerd_did_not_collect() -> Result<()> {
     with_each_producer(&ROOMY, |environment| {
         let mut left = Left::start(environment)?;
         left.end_consumerd()?;
@@ -159,14 +159,14 @@ fn a_program_that_outlives_consumerd_names_what_it_recorded_since() -> Result<()
 }
 
 #[test]
-fn what_a_program_records_while_consumerd_ends_is_named_by_one_of_them() -> Result<()> {
+fn annotations_during_shutdown_are_reported_by_exactly_one_side() -> Result<()> {
     let mut left = Left::start(&ROOMY)?;
     // Without a collector consumerd cannot ship what it has drained, so it uses all its time to stop.
     left.node.collector.process.kill()?;
     let undelivered = left.program.round()?;
     let all = left.first + undelivered;
     wait::until(LIMIT, "all to be drained", || (drained(&left.node)? == all).then_some(()))?;
-    let mut consumerd = left.node.consumerd.take().context("consumerd was started")?;
+    let mut consumerd = left.node.consumerd.take().context("consumerd is not running")?;
     consumerd.process.signal(Signal::TERM)?;
     let socket = left.node.socket();
     wait::until(LIMIT, "consumerd to take no more offers", || (!socket.exists()).then_some(()))?;
@@ -184,7 +184,7 @@ fn what_a_program_records_while_consumerd_ends_is_named_by_one_of_them() -> Resu
 }
 
 #[test]
-fn a_program_that_outlives_a_killed_consumerd_names_what_it_recorded_since() -> Result<()> {
+fn a_program_reports_what_a_killed_consumerd_did_not_collect() -> Result<()> {
     let mut left = Left::start(&ROOMY)?;
     left.kill_consumerd()?;
     let second = left.program.round()?;
@@ -198,7 +198,7 @@ fn a_program_that_outlives_a_killed_consumerd_names_what_it_recorded_since() -> 
 }
 
 #[test]
-fn a_program_that_outlives_consumerd_is_drained_by_the_next() -> Result<()> {
+fn the_next_consumerd_drains_a_running_program() -> Result<()> {
     with_each_producer(&ROOMY, |environment| {
         let mut left = Left::start(environment)?;
         left.end_consumerd()?;
@@ -216,7 +216,7 @@ fn a_program_that_outlives_consumerd_is_drained_by_the_next() -> Result<()> {
 
 /// The noisy program's surplus stays in its own rings, and takes no room from the quiet one.
 #[test]
-fn a_program_that_floods_while_the_collector_is_away_costs_another_nothing() -> Result<()> {
+fn a_flooding_program_costs_others_nothing_without_a_collector() -> Result<()> {
     let flags = ["--staging-bytes", "33554432", "--queue-bytes", "4194304"].map(str::to_owned).into();
     let mut node = Node::start(Setup { consumerd: flags, ..Setup::default() })?;
     let writer = |service: &str, traces: &str| {
@@ -227,7 +227,7 @@ fn a_program_that_floods_while_the_collector_is_away_costs_another_nothing() -> 
     let http = node.collector.http.base().trim_start_matches("http://").to_owned();
     node.collector.process.kill()?;
     let mut written = quiet.round()?;
-    wait::until(LIMIT, "consumerd to leave the rings as they are", || {
+    wait::until(LIMIT, "consumerd to hold back the noisy program", || {
         noisy.round().ok()?;
         let metrics = node.consumerd().ok()?.metrics().ok()?;
         (metrics.sum("blkin_programs_held_back", &[]) == 1).then_some(())
@@ -251,13 +251,13 @@ fn a_program_that_floods_while_the_collector_is_away_costs_another_nothing() -> 
     let metrics = node.consumerd()?.metrics()?;
     ensure!(
         metrics.sum("blkin_sink_lost_total", &[("cause", "spool_evicted")]) == 0,
-        "something was given up"
+        "the spool evicted entries"
     );
     Ok(())
 }
 
 #[test]
-fn a_collector_that_comes_back_gets_everything_once() -> Result<()> {
+fn a_returning_collector_gets_everything_exactly_once() -> Result<()> {
     let mut node = Node::start(Setup::default())?;
     let mut program = Program::start("writer", &["--traces", "200"], &node.socket(), &ROOMY)?;
     let first = program.round()?;

@@ -52,7 +52,7 @@ fn id_of(event: Option<Event>) -> Result<i64> {
 }
 
 #[test]
-fn collector_and_relay_show_what_was_asked_for() -> Result<()> {
+fn live_views_of_collector_and_relay_show_matching_spans() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let relay = Relay::start(node.folder(), "relay", &[&node.collector.address("scribe")?], &[])?;
     let wanted = LiveArguments {
@@ -101,7 +101,7 @@ fn account(view: &mut Stream<impl Read>, total: u64) -> Result<(u64, u64)> {
 }
 
 #[test]
-fn a_stalled_viewer_loses_only_its_own_view_and_is_told_how_much() -> Result<()> {
+fn a_stalled_viewer_alone_misses_spans_and_learns_how_many() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let mut stalled = watch(node.collector.http.base(), &LiveArguments::default())?;
     let mut reading = watch(node.collector.http.base(), &LiveArguments::default())?;
@@ -113,10 +113,10 @@ fn a_stalled_viewer_loses_only_its_own_view_and_is_told_how_much() -> Result<()>
     for call in 0..calls {
         let ids = (call * spans + 1..(call + 1) * spans + 1).map(|id| span(id as i64, "osd.0", &tag));
         send(&mut client, &ids.collect::<Vec<_>>())?;
-        assert_eq!(account(&mut reading, spans)?, (spans, 0), "who reads sees all");
+        assert_eq!(account(&mut reading, spans)?, (spans, 0), "a viewer that reads sees every span");
     }
     let stored = node.collector.metrics()?.sum("blkin_collector_spans_stored_total", &[]);
-    assert_eq!(stored, total as i64, "the store has all, whoever watches");
+    assert_eq!(stored, total as i64, "the store has every span despite the stalled viewer");
     let (seen, missed) = account(&mut stalled, total)?;
     assert!(missed > 0, "{seen} seen");
     assert_eq!(node.collector.http.get("/healthz", &[])?.status, 200);
@@ -124,13 +124,13 @@ fn a_stalled_viewer_loses_only_its_own_view_and_is_told_how_much() -> Result<()>
 }
 
 #[test]
-fn a_viewer_that_stands_still_for_too_long_is_let_go_and_counted() -> Result<()> {
+fn a_viewer_stalled_for_too_long_is_disconnected_and_counted() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let gone = unused_address()?;
     let config = folder.path().join("relay.toml");
     // Not too short: on a busy machine the viewer that reads may be delayed as well.
     std::fs::write(&config, "http_idle_seconds = 6\n")?;
-    let flags = ["--config", config.to_str().context("a path")?, "--stop-timeout-ms", "100"];
+    let flags = ["--config", config.to_str().context("the path is not UTF-8")?, "--stop-timeout-ms", "100"];
     let relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     let all = LiveArguments::default();
     let (_stalled, mut reading) =
@@ -139,17 +139,17 @@ fn a_viewer_that_stands_still_for_too_long_is_let_go_and_counted() -> Result<()>
     let mut client = Client::new(&relay.scribe, LIMIT);
     let tag = "x".repeat(3000);
     let spans: Vec<_> = (1..200).map(|id| span(id, "osd.0", &tag)).collect();
-    wait::until(LIMIT, "the stalled viewer to be let go", || {
+    wait::until(LIMIT, "the stalled viewer to be disconnected", || {
         send(&mut client, &spans).ok()?;
         (relay.figure("http_stalled_total", &[]).ok()? == 1).then_some(())
     })?;
-    assert_eq!(relay.figure("live_viewers", &[])?, 1, "the one that reads stays");
+    assert_eq!(relay.figure("live_viewers", &[])?, 1, "the viewer that reads stays");
     drop(relay);
     reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))
 }
 
 #[test]
-fn viewers_are_bounded_and_leave_their_places() -> Result<()> {
+fn the_number_of_viewers_is_bounded_and_places_are_freed() -> Result<()> {
     let folder = tempfile::TempDir::new()?;
     let gone = unused_address()?;
     let flags = ["--live-viewers", "2", "--stop-timeout-ms", "100"];
@@ -159,8 +159,10 @@ fn viewers_are_bounded_and_leave_their_places() -> Result<()> {
     let refused = |wanted: &LiveArguments| watch(&base, wanted).err().map(|error| error.to_string());
     let longest =
         LiveArguments { query: Some("x".into()), min_duration: Some(i64::MAX as u64), ..all.clone() };
-    assert!(refused(&longest).is_none(), "the longest duration that there is");
-    wait::until(LIMIT, "it to leave", || (relay.figure("live_viewers", &[]).ok()? == 0).then_some(()))?;
+    assert!(refused(&longest).is_none(), "the longest duration is refused");
+    wait::until(LIMIT, "the viewer to leave", || {
+        (relay.figure("live_viewers", &[]).ok()? == 0).then_some(())
+    })?;
     let (first, mut second) = (watch(&base, &all)?, watch(&base, &all)?);
     let full = refused(&all).context("a third viewer was let in")?;
     assert!(full.contains("503") && full.contains("live_viewers"), "{full}");

@@ -16,12 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT_MS: u64 = 120_000;
 
 #[test]
-fn systemd_is_told_once_programs_can_come_and_how_long_an_end_of_consumerd_may_take() -> Result<()> {
+fn consumerd_notifies_systemd_of_readiness_and_stop_time() -> Result<()> {
     tells_systemd("blkin-consumerd", "--socket", &["--scan", "false", "--scribe-upstream", ""])
 }
 
 #[test]
-fn systemd_is_told_once_senders_can_come_and_how_long_an_end_of_the_relay_may_take() -> Result<()> {
+fn relay_notifies_systemd_of_readiness_and_stop_time() -> Result<()> {
     let flags = ["--scribe-listen", "127.0.0.1:0", "--upstreams", "127.0.0.1:1"];
     tells_systemd("blkin-relay", "--spool-dir", &flags)
 }

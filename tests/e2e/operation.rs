@@ -45,7 +45,7 @@ fn health(http: &Client) -> Result<(u16, u64)> {
 
 /// Health turns red while the store's thread hangs in a system call, and green once it goes on.
 #[test]
-fn a_worker_that_is_stopped_turns_health_red_before_two_seconds_are_over() -> Result<()> {
+fn a_stuck_store_thread_makes_the_collector_unhealthy() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let http = &node.collector.http;
     ensure!(health(http)?.0 == 200);
@@ -69,7 +69,7 @@ fn a_worker_that_is_stopped_turns_health_red_before_two_seconds_are_over() -> Re
 
 /// Prometheus' own tool accepts names, help texts and format of all metrics.
 #[test]
-fn promtool_finds_nothing_to_say_of_the_metrics_of_any_daemon() -> Result<()> {
+fn promtool_accepts_the_metrics_of_every_daemon() -> Result<()> {
     let mut node = Node::without_consumerd(Setup::default())?;
     let relay = Relay::start(node.folder(), "relay", &[&node.collector.address("scribe")?], &[])?;
     node.ship_to(&relay.scribe);
@@ -97,7 +97,7 @@ fn is_traced(pid: u32, thread: &str) -> bool {
 }
 
 #[test]
-fn what_the_collector_rejected_can_be_read_from_the_command() -> Result<()> {
+fn the_command_lists_what_the_collector_rejected() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let body = br#"[{"traceId":"1","id":"1","kind":"NONE"},{"traceId":"1","id":"1"}]"#;
     assert_eq!(post(&node.collector.http, "/api/v2/spans", "application/json", body)?.0, 202);
@@ -106,7 +106,7 @@ fn what_the_collector_rejected_can_be_read_from_the_command() -> Result<()> {
         output(command.args(["rejects", "--collector", node.collector.http.base()]).args(more))
     };
     let rejects: Rejects = serde_json::from_str(&blkin(&["--json"])?)?;
-    let reject = rejects.recent.first().context("a reject")?;
+    let reject = rejects.recent.first().context("no reject is listed")?;
     assert_eq!((reject.transport.as_str(), reject.cause.as_str()), ("http_v2", "bad_value"));
     assert_eq!(rejects.counts["http_v2"]["bad_value"], 1);
     let text = blkin(&[])?;

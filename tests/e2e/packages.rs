@@ -15,7 +15,7 @@ const MORE: &str =
 
 /// As with Debian 13's libraries with 64-bit time, such as libnew1t64, which provides libnew1.
 #[test]
-fn a_package_that_another_one_provides_is_not_missing() -> Result<()> {
+fn a_package_provided_by_another_is_not_missing() -> Result<()> {
     let database = TempDir::new()?;
     fs::create_dir(database.path().join("info"))?;
     fs::write(database.path().join("status"), format!("{RENAMED}{MORE}{REMOVED}{MORE}"))?;

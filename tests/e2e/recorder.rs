@@ -216,7 +216,7 @@ fn now_ns() -> Result<i64> {
 }
 
 #[test]
-fn every_call_is_held_or_counted_as_overwritten_with_either_producer() -> Result<()> {
+fn every_call_is_held_by_the_recorder_or_counted_as_lost() -> Result<()> {
     with_each_producer(&[OVERWRITE, RING], |environment| {
         let site = Site::start()?;
         let mut recorder = site.recorder(&["--threads", "2", "--traces", "3000"], environment)?;
@@ -242,7 +242,7 @@ fn every_call_is_held_or_counted_as_overwritten_with_either_producer() -> Result
         let (label, calls) = (recorder.label()?, recorder.calls);
         recorder.end()?;
         let held = site.snapshot_of_ended(&["--label", &label])?;
-        ensure!(held.numbers().contains(&2999), "the last trace is not there");
+        ensure!(held.numbers().contains(&2999), "the last trace is missing");
         site.departed()?;
         ensure!(
             site.overwritten()? + held.len() + site.stalled()? == calls && site.released()? == held.len()
@@ -252,7 +252,7 @@ fn every_call_is_held_or_counted_as_overwritten_with_either_producer() -> Result
 }
 
 #[test]
-fn a_recorder_whose_offer_nobody_took_offers_itself_again() -> Result<()> {
+fn a_recorder_repeats_its_offer_until_consumerd_starts() -> Result<()> {
     with_each_producer(&[OVERWRITE, RING], |environment| {
         let node = Node::without_consumerd(Setup::default())?;
         let mut site = Site { node, folder: TempDir::new()? };
@@ -270,7 +270,7 @@ fn a_recorder_whose_offer_nobody_took_offers_itself_again() -> Result<()> {
 }
 
 #[test]
-fn a_snapshot_neither_stops_a_program_nor_is_spoilt_by_it() -> Result<()> {
+fn a_snapshot_of_a_running_program_is_consistent() -> Result<()> {
     // Paced to take a second or two: on a busy machine, a program at full speed may overtake the copying.
     const TRACES: &str = "20000";
     with_each_producer(&[OVERWRITE, WHOLE], |environment| {
@@ -297,7 +297,7 @@ fn a_snapshot_neither_stops_a_program_nor_is_spoilt_by_it() -> Result<()> {
 }
 
 #[test]
-fn only_the_last_of_it_is_taken_when_that_is_asked_for() -> Result<()> {
+fn a_snapshot_can_be_limited_to_the_last_moments() -> Result<()> {
     let site = Site::start()?;
     let mut recorder = site.recorder(&["--traces", "2000", "--pace-us", "500"], &[OVERWRITE, WHOLE])?;
     let (early, pid) = (recorder.calls, recorder.pid.clone());
@@ -312,8 +312,8 @@ fn only_the_last_of_it_is_taken_when_that_is_asked_for() -> Result<()> {
     let answered = now_ns()?;
     // The snapshot was taken at some moment between `asked` and `answered`.
     let (earliest, surely) = (asked - last_ms * 1_000_000, answered - last_ms * 1_000_000);
-    ensure!(last.times().all(|time| time >= earliest), "too much was taken");
-    ensure!(earliest >= since, "the first round would have been asked for");
+    ensure!(last.times().all(|time| time >= earliest), "annotations from before the limit were taken");
+    ensure!(earliest >= since, "the limit reaches into the first round");
     let count = |of: &Recovered| of.times().filter(|time| *time >= surely).count();
     ensure!(count(&last) >= count(&all), "{} of {}", count(&last), count(&all));
     site.finish(&mut recorder)?;
@@ -325,7 +325,7 @@ fn only_the_last_of_it_is_taken_when_that_is_asked_for() -> Result<()> {
 }
 
 #[test]
-fn the_recorder_of_a_program_that_was_killed_is_kept_until_it_is_taken() -> Result<()> {
+fn the_recorder_of_a_killed_program_is_kept_until_taken() -> Result<()> {
     let site = Site::start()?;
     let mut recorder = site.recorder(&["--traces", "3000"], &[OVERWRITE, RING])?;
     let Recorder { ref pid, calls, .. } = recorder;
@@ -349,7 +349,7 @@ fn the_recorder_of_a_program_that_was_killed_is_kept_until_it_is_taken() -> Resu
 }
 
 #[test]
-fn without_consumerd_a_live_process_is_read_through_proc() -> Result<()> {
+fn without_consumerd_a_snapshot_is_taken_through_proc() -> Result<()> {
     let folder = TempDir::new()?;
     let nowhere = folder.path().join("nobody.sock");
     let mut program = Program::start("writer", &["--traces", "3000"], &nowhere, &[OVERWRITE, RING])?;
@@ -373,7 +373,7 @@ fn without_consumerd_a_live_process_is_read_through_proc() -> Result<()> {
 }
 
 #[test]
-fn damaged_and_cut_files_give_what_is_left_and_say_what_is_not() -> Result<()> {
+fn damaged_and_truncated_files_are_recovered_in_part() -> Result<()> {
     let site = Site::start()?;
     let recorder = site.recorder(&["--traces", "20000"], &[OVERWRITE, WHOLE])?;
     let whole = site.snapshot(&["--label", &recorder.label()?])?;
@@ -411,7 +411,7 @@ fn damaged_and_cut_files_give_what_is_left_and_say_what_is_not() -> Result<()> {
 }
 
 #[test]
-fn a_copy_of_the_memory_is_read_like_a_snapshot() -> Result<()> {
+fn a_copy_of_the_segment_is_read_like_a_snapshot() -> Result<()> {
     let site = Site::start()?;
     let recorder = site.recorder(&["--traces", "3000"], &[OVERWRITE, RING])?;
     let snapshot = site.snapshot(&["--pid", &recorder.pid])?;
@@ -433,7 +433,7 @@ fn a_copy_of_the_memory_is_read_like_a_snapshot() -> Result<()> {
 const NOBODY: u32 = 65_534;
 
 #[test]
-fn another_user_reads_nothing_of_a_program_that_is_not_his() -> Result<()> {
+fn snapshot_does_not_read_programs_of_other_users() -> Result<()> {
     if !rustix::process::getuid().is_root() {
         writeln!(std::io::stderr(), "not shown: this needs root")?;
         return Ok(());
@@ -454,7 +454,7 @@ fn another_user_reads_nothing_of_a_program_that_is_not_his() -> Result<()> {
 }
 
 #[test]
-fn text_for_people_has_a_line_for_each_annotation() -> Result<()> {
+fn recover_prints_one_line_for_each_annotation() -> Result<()> {
     let site = Site::start()?;
     let recorder = site.recorder(&["--traces", "2", "--service", "osd.7"], &[OVERWRITE, WHOLE])?;
     let Recorder { ref pid, calls, .. } = recorder;

@@ -47,14 +47,18 @@ fn client(relay: &Relay) -> Client {
 }
 
 #[test]
-fn a_program_s_annotations_pass_two_relays() -> Result<()> {
+fn annotations_pass_two_relays_without_loss() -> Result<()> {
     let chain = Chain::start()?;
     let mut program = Program::start("writer", &["--traces", "500"], &chain.node.socket(), &[])?;
     let calls = program.round()?;
     chain.settled(calls)?;
     let consumerd = chain.node.consumerd()?.metrics()?.sum("blkin_sink_acked_total", &[("sink", "scribe")]);
     for relay in [&chain.leaf, &chain.root] {
-        assert_eq!(relay.figure("received_total", &[])?, consumerd, "in the ledger's unit, undecoded");
+        assert_eq!(
+            relay.figure("received_total", &[])?,
+            consumerd,
+            "relays count annotations without decoding them"
+        );
     }
     let mut blkin = Command::new(binary("blkin")?);
     blkin.args(["ledger", "--consumerd", chain.node.consumerd()?.http.base()]);
@@ -64,7 +68,7 @@ fn a_program_s_annotations_pass_two_relays() -> Result<()> {
 
 /// The collector is killed for half a minute under load, and each relay once.
 #[test]
-fn a_collector_that_is_away_and_relays_that_are_killed_cost_nothing() -> Result<()> {
+fn a_collector_outage_and_killed_relays_lose_nothing() -> Result<()> {
     const AWAY: Duration = Duration::from_secs(30);
     let mut chain = Chain::start()?;
     let traces = ((AWAY.as_secs() + 4) * 1000).to_string();
@@ -95,7 +99,7 @@ fn spooled(relay: &Relay) -> Option<i64> {
 }
 
 #[test]
-fn each_upstream_gets_everything_at_its_own_pace() -> Result<()> {
+fn a_dead_upstream_does_not_delay_the_others() -> Result<()> {
     let zipkin = Zipkin::start()?;
     let node = Node::without_consumerd(Setup::default())?;
     let collector = node.collector.address("scribe")?;
@@ -143,7 +147,7 @@ fn tells_once(relay: &Relay, part: &str) -> Result<()> {
 }
 
 #[test]
-fn an_upstream_that_is_away_is_named_while_it_is_and_twice_in_the_log() -> Result<()> {
+fn an_unreachable_upstream_is_a_trouble_until_it_returns() -> Result<()> {
     let folder = TempDir::new()?;
     let gone = unused_address()?;
     let busy = Server::start(|_| Behaviour::TryLater)?;
@@ -177,7 +181,7 @@ fn an_upstream_that_is_away_is_named_while_it_is_and_twice_in_the_log() -> Resul
 
 /// Two relays are each other's upstream: spans circulate until one of them gets another upstream.
 #[test]
-fn a_loop_over_another_relay_is_told_of_as_long_as_it_lasts() -> Result<()> {
+fn a_loop_of_relays_is_reported_and_loses_nothing() -> Result<()> {
     let folder = TempDir::new()?;
     let server = Server::start(|_| Behaviour::Ok)?;
     let flags = ["--stop-timeout-ms", "100"];
@@ -193,7 +197,7 @@ fn a_loop_over_another_relay_is_told_of_as_long_as_it_lasts() -> Result<()> {
     ensure!(send(&mut client(&one), &spans(11..21))? == Reply::Ok, "not accepted");
     for relay in [&one, &other] {
         let told = || troubles(relay).ok()?.iter().any(|[name, ..]| name == "loop").then_some(());
-        wait::until(LIMIT, "the loop to be told of", told).with_context(|| relay.daemon.log())?;
+        wait::until(LIMIT, "the loop to be reported", told).with_context(|| relay.daemon.log())?;
         tells_once(relay, "upstreams lead back to this relay")?;
         ensure!(relay.figure("returned_spans_total", &[])? >= 16, "not counted");
         assert!(relay.ledger()?.balances());
@@ -209,12 +213,12 @@ fn a_loop_over_another_relay_is_told_of_as_long_as_it_lasts() -> Result<()> {
 }
 
 #[test]
-fn a_hangup_lets_a_relay_read_its_configuration_again_as_far_as_it_can_follow() -> Result<()> {
+fn sighup_makes_a_relay_reload_its_configuration() -> Result<()> {
     let folder = TempDir::new()?;
     let gone = unused_address()?;
     let configuration = folder.path().join("relay.toml");
     std::fs::write(&configuration, "stop_timeout_ms = 3600000\n")?;
-    let flags = ["--config", configuration.to_str().context("a path")?];
+    let flags = ["--config", configuration.to_str().context("the path is not UTF-8")?];
     let mut relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     std::fs::write(&configuration, "stop_timeout_ms = 10\nbatch_bytes = 4096\n")?;
     relay.daemon.process.signal(Signal::HUP)?;
@@ -224,16 +228,16 @@ fn a_hangup_lets_a_relay_read_its_configuration_again_as_far_as_it_can_follow() 
     std::fs::write(&configuration, "stop_timeout_ms = 10\nbatch_byte = 4096\n")?;
     relay.daemon.process.signal(Signal::HUP)?;
     let refused = || (relay.metrics().ok()?.sum("blkin_config_refused", &[]) == 1).then_some(());
-    wait::until(LIMIT, "the relay to refuse a slip", refused)?;
+    wait::until(LIMIT, "the relay to refuse the misspelt key", refused)?;
     tells_once(&relay, "relay.toml, line 2: there is no key `batch_byte` (is `batch_bytes` meant?)")?;
     ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
     // With the old stop_timeout_ms it would now wait an hour for its upstream.
-    ensure!(relay.daemon.process.terminate()?.success(), "it ended badly");
+    ensure!(relay.daemon.process.terminate()?.success(), "the relay failed");
     Ok(())
 }
 
 #[test]
-fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
+fn a_full_spool_evicts_the_oldest_entries_and_counts_them() -> Result<()> {
     let folder = TempDir::new()?;
     let gone = unused_address()?;
     let flags = ["--spool-bytes", "4194304", "--max-message-mib", "1", "--stop-timeout-ms", "200"];
@@ -259,7 +263,7 @@ fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
 }
 
 #[test]
-fn a_relay_that_keeps_the_oldest_says_try_later_until_there_is_room() -> Result<()> {
+fn a_full_spool_that_refuses_answers_try_later_until_it_has_room() -> Result<()> {
     let folder = TempDir::new()?;
     let gone = unused_address()?;
     let flags = ["--spool-bytes", "4194304", "--max-message-mib", "1", "--when-full", "refuse"];
@@ -283,7 +287,7 @@ fn a_relay_that_keeps_the_oldest_says_try_later_until_there_is_room() -> Result<
 }
 
 #[test]
-fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
+fn a_relay_answers_try_later_while_its_disk_is_full() -> Result<()> {
     let folder = TempDir::new()?;
     let disk = folder.path().join("relay-spool");
     let _mounted = Disk::mount(&disk, "3m")?;
@@ -296,14 +300,14 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
         accepted += 100;
     }
     assert!(relay.figure("refused_calls_total", &[("cause", "disk")])? > 0);
-    assert_eq!(relay.figure("live_spans_total", &[("fate", "unkept")])?, 100, "seen, and to be sent again");
+    assert_eq!(relay.figure("live_spans_total", &[("fate", "unkept")])?, 100, "shown live, but not accepted");
     drop(view);
     assert_eq!(relay.figure("spool_trouble", &[("what", "spool"), ("cause", "disk_full")])?, 1);
     let folder_of_spool = disk.display().to_string();
     let told = ["spool", &folder_of_spool, "disk_full"].map(str::to_owned);
     ensure!(troubles(&relay)?.contains(&told), "{:?}", troubles(&relay)?);
     let error = "ERROR blkin_relay::spool::writer: failed to write the spool";
-    wait::until(LIMIT, "its log to tell", || relay.daemon.log().contains(error).then_some(()))?;
+    wait::until(LIMIT, "the error in the log", || relay.daemon.log().contains(error).then_some(()))?;
     // The relay also starts on a full disk.
     relay.daemon.process.kill()?;
     relay.start_again()?;
@@ -323,7 +327,7 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
 }
 
 #[test]
-fn a_disk_that_has_room_again_ends_the_trouble_although_nobody_sends_anything() -> Result<()> {
+fn a_full_disk_ceases_to_be_a_trouble_without_new_entries() -> Result<()> {
     let folder = TempDir::new()?;
     let disk = Disk::mount(&folder.path().join("relay-spool"), "8m")?;
     let relay = Relay::start(folder.path(), "relay", &[&unused_address()?], &[])?;
@@ -348,7 +352,7 @@ fn a_disk_that_has_room_again_ends_the_trouble_although_nobody_sends_anything() 
 }
 
 #[test]
-fn garbage_costs_its_sender_only() -> Result<()> {
+fn garbage_affects_only_its_sender() -> Result<()> {
     let folder = TempDir::new()?;
     let server = Server::start(|_| Behaviour::Ok)?;
     let flags = ["--scribe-frame-seconds", "1", "--scribe-idle-seconds", "2", "--max-message-mib", "1"];
@@ -373,12 +377,19 @@ fn garbage_costs_its_sender_only() -> Result<()> {
             !matches!(stream.read_to_end(&mut rest), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
         );
     }
-    ensure!(send(&mut client(&relay), &spans(100..110))? == Reply::Ok, "a good call after all that");
+    ensure!(
+        send(&mut client(&relay), &spans(100..110))? == Reply::Ok,
+        "a valid call after the garbage was not accepted"
+    );
     let accepted = relay.figure("entries_accepted_total", &[])?;
     relay.drained(accepted, &[server.address()])?;
     assert!(relay.figure("entries_lost_total", &[("cause", "malformed")])? > 0);
     assert!(relay.ledger()?.balances());
-    assert_eq!(server.messages().len() as i64, accepted, "what is no span is the upstream's to judge");
+    assert_eq!(
+        server.messages().len() as i64,
+        accepted,
+        "entries that are not spans are left to the upstream"
+    );
     Ok(())
 }
 
@@ -395,7 +406,7 @@ fn take_raw(listener: &TcpListener) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn entries_pass_byte_for_byte_whatever_they_hold() -> Result<()> {
+fn entries_are_relayed_byte_for_byte() -> Result<()> {
     let folder = TempDir::new()?;
     let upstream = TcpListener::bind("127.0.0.1:0")?;
     let relay = Relay::start(folder.path(), "relay", &[&upstream.local_addr()?.to_string()], &[])?;
@@ -414,7 +425,7 @@ fn entries_pass_byte_for_byte_whatever_they_hold() -> Result<()> {
 }
 
 #[test]
-fn an_entry_that_an_upstream_refuses_is_counted_and_holds_up_nothing() -> Result<()> {
+fn a_rejected_entry_is_counted_and_does_not_block_others() -> Result<()> {
     let folder = TempDir::new()?;
     let refuses = |entries: &[LogEntry]| match entries.iter().any(|entry| entry.message == b"bad") {
         true => Behaviour::Exception,
@@ -435,7 +446,7 @@ fn an_entry_that_an_upstream_refuses_is_counted_and_holds_up_nothing() -> Result
 }
 
 #[test]
-fn a_relay_asked_to_end_sends_what_it_can_and_keeps_the_rest() -> Result<()> {
+fn a_terminated_relay_sends_what_it_can_and_keeps_the_rest() -> Result<()> {
     let folder = TempDir::new()?;
     let (taking, busy) = (Server::start(|_| Behaviour::Ok)?, Server::start(|_| Behaviour::TryLater)?);
     let upstreams = [taking.address(), busy.address()];

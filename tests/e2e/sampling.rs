@@ -42,13 +42,13 @@ fn tolerance(threads: i64) -> Result<i64> {
 }
 
 #[test]
-fn each_thread_samples_one_root_of_every_n() -> Result<()> {
+fn each_thread_samples_one_root_in_n() -> Result<()> {
     let (threads, roots) = (4, 400_000);
     with_each_producer(&[("RATE", "500")], |environment| {
         let (node, sampled) = sampled(&["--threads", "4", "--roots", "400000"], environment)?;
         let off = (sampled - roots / RATE).abs();
         ensure!(off <= tolerance(threads)?, "{sampled} of {roots}");
-        ensure!(traces(&node)? == sampled, "an unsampled request left something");
+        ensure!(traces(&node)? == sampled, "an unsampled request was stored");
         Ok(())
     })
 }
@@ -63,12 +63,12 @@ fn forked_children_start_at_random_phases() -> Result<()> {
     let off = (sampled as f64 - forks * probability).abs();
     // With the same phase in all children, none or all would be sampled.
     assert!(off <= 6.0 * sigma, "{sampled} of {forks} sampled, σ {sigma}");
-    assert_eq!(traces(&node)?, sampled, "an unsampled request left something");
+    assert_eq!(traces(&node)?, sampled, "an unsampled request was stored");
     Ok(())
 }
 
 #[test]
-fn a_program_whose_requests_are_not_sampled_writes_nothing() -> Result<()> {
+fn unsampled_requests_record_nothing() -> Result<()> {
     let (node, sampled) = sampled(&["--threads", "2", "--roots", "10"], &[("RATE", "9000000000000000000")])?;
     assert_eq!((sampled, traces(&node)?), (0, 0));
     assert_eq!(node.collector.metrics()?.sum("blkin_collector_received_total", &[]), 0);

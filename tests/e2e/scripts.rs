@@ -6,7 +6,7 @@ use anyhow::Result;
 use blkin_tests::artifacts::{output, root};
 
 #[test]
-fn each_script_says_how_it_is_used_wherever_it_is_called_from() -> Result<()> {
+fn scripts_print_their_usage_from_any_folder() -> Result<()> {
     for script in [
         "scripts/bench",
         "scripts/demo",
@@ -26,7 +26,7 @@ fn each_script_says_how_it_is_used_wherever_it_is_called_from() -> Result<()> {
 }
 
 #[test]
-fn a_relative_folder_is_that_of_whoever_calls() -> Result<()> {
+fn install_resolves_a_relative_folder_from_the_callers() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut called = Command::new(root().join("scripts/install"));
     let said = called.args(["--destdir", "here", "--uninstall"]).current_dir(folder.path()).output()?;

@@ -31,7 +31,7 @@ fn calls(environment: &[(&str, &str)]) -> Result<Vec<String>> {
     let consumerd = node.consumerd()?;
     let is_attached = |metrics: &Metrics| metrics.sum("blkin_program_attempted_total", &[]) >= WARM_UP;
     wait::until(LIMIT, "consumerd to attach", || consumerd.metrics().ok().filter(is_attached))?;
-    traced.stdin.take().context("stdin is a pipe")?.write_all(b"!")?;
+    traced.stdin.take().context("stdin is not a pipe")?.write_all(b"!")?;
     let done = traced.wait_with_output()?;
     ensure!(done.status.success(), "the program ended with {}", done.status);
     let said = String::from_utf8(done.stdout)?;
@@ -46,7 +46,7 @@ fn calls(environment: &[(&str, &str)]) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_million_records_make_no_system_call_and_no_allocation() -> Result<()> {
+fn a_million_records_cause_no_system_call_or_allocation() -> Result<()> {
     with_each_producer(&[("BLKIN_WAKE", "0")], |environment| {
         let calls = calls(environment)?;
         ensure!(calls.is_empty(), "{calls:?}");
@@ -56,7 +56,7 @@ fn a_million_records_make_no_system_call_and_no_allocation() -> Result<()> {
 
 /// An awake consumerd needs no wake at all; on a busy machine it may find the rings empty in between, and sleep.
 #[test]
-fn a_million_records_wake_consumerd_at_most_each_eighth_of_a_ring() -> Result<()> {
+fn consumerd_is_woken_at_most_once_per_eighth_of_a_ring() -> Result<()> {
     let calls = calls(&[])?;
     println!("{} calls", calls.len());
     let is_wake = |call: &&String| call.contains("futex(") && call.contains("FUTEX_WAKE,");

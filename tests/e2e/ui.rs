@@ -19,7 +19,7 @@ const PUTS: u32 = 5;
 const SPANS: i64 = 1000;
 
 #[test]
-fn zipkins_page_finds_and_draws_traces_of_the_object_store_and_of_others() -> Result<()> {
+fn zipkins_ui_finds_and_draws_traces() -> Result<()> {
     let page = fetched("zipkin-lens")?;
     let node = Node::start(Setup {
         collector: vec!["--ui-dir".into(), page.display().to_string()],
@@ -156,7 +156,7 @@ fn lists(browser: &Browser, http: &Client) -> Result<()> {
 fn traces(browser: &Browser, http: &Client) -> Result<()> {
     let found = http.get_ok("/api/v2/traces", &[("serviceName", "bench"), ("limit", "1")])?;
     let traces: Vec<Vec<Span>> = serde_json::from_str(&found)?;
-    let id = traces.first().and_then(|spans| spans.first()).context("a trace")?.trace_id.clone();
+    let id = traces.first().and_then(|spans| spans.first()).context("no trace")?.trace_id.clone();
     let long_id = |id: &str| format!("{id:0>16}");
     for (name, id, words) in [
         (

@@ -45,14 +45,14 @@ fn serving(folder: &Path, (daemon, made, flags): (&str, &str, &[&str]), log: Pip
     let process = Process::spawn(daemon, &mut command)?;
     let ready = || serde_json::from_slice::<serde_json::Value>(&fs::read(&ready).ok()?).ok();
     let ready = wait::until(LIMIT, &format!("{daemon} to be ready"), ready)?;
-    let http = Client::new(ready["http"].as_str().context("an address")?);
+    let http = Client::new(ready["http"].as_str().context("the ready file names no address")?);
     let metrics = http.get_ok("/metrics", &[])?;
     ensure!(metrics.contains("\nblkin_log_lines_lost_total 0\n"), "{metrics}");
     Ok(process)
 }
 
 #[test]
-fn a_daemon_whose_log_nobody_reads_serves_and_ends() -> Result<()> {
+fn daemons_serve_and_end_while_their_log_is_not_read() -> Result<()> {
     for daemon in DAEMONS {
         let folder = tempfile::tempdir()?;
         let (_unread, log) = full_pipe()?;
@@ -64,7 +64,7 @@ fn a_daemon_whose_log_nobody_reads_serves_and_ends() -> Result<()> {
 }
 
 #[test]
-fn who_reads_the_log_again_gets_what_waited_and_the_last_lines() -> Result<()> {
+fn a_log_that_is_read_again_has_the_queued_and_last_lines() -> Result<()> {
     for daemon in DAEMONS {
         let folder = tempfile::tempdir()?;
         let (mut reader, log) = full_pipe()?;
@@ -75,7 +75,7 @@ fn who_reads_the_log_again_gets_what_waited_and_the_last_lines() -> Result<()> {
         });
         process.signal(Signal::TERM)?;
         ensure!(process.wait(LIMIT)?.success(), "{}", daemon.0);
-        let said = reading.join().expect("it reads")?;
+        let said = reading.join().expect("the reader panicked")?;
         let all = [" ready ", " stopping: "].iter().all(|words| said.contains(words));
         ensure!(all, "{}: {said}", daemon.0);
     }

@@ -47,7 +47,7 @@ fn burst(node: &Node, program: &mut Program) -> Result<i64> {
 }
 
 #[test]
-fn a_burst_after_a_rest_wakes_consumerd() -> Result<()> {
+fn a_burst_wakes_a_sleeping_consumerd() -> Result<()> {
     let (_folder, node, mut program) = start(&[])?;
     let calls = burst(&node, &mut program)?;
     // Not every burst needs to wake it: on a busy machine a pause may end in the middle of a burst.
@@ -57,7 +57,7 @@ fn a_burst_after_a_rest_wakes_consumerd() -> Result<()> {
 }
 
 #[test]
-fn a_program_that_may_not_wake_is_drained_on_time() -> Result<()> {
+fn a_program_with_wakes_disabled_is_drained_on_time() -> Result<()> {
     let (_folder, node, mut program) = start(&[("BLKIN_WAKE", "0")])?;
     let calls = burst(&node, &mut program)?;
     assert_eq!(node.consumerd()?.metrics()?.sum("blkin_wakes_total", &[]), 0);
@@ -69,7 +69,7 @@ fn a_program_that_may_not_wake_is_drained_on_time() -> Result<()> {
 fn before_linux_5_16_programs_are_drained_on_time() -> Result<()> {
     let (_folder, node, mut program) = start_by(Some("old_kernel"), &[])?;
     let told = || node.consumerd().ok()?.log().contains("rings are polled on a timer alone").then_some(());
-    wait::until(LIMIT, "it to say so", told)?;
+    wait::until(LIMIT, "the log to say that rings are polled on a timer", told)?;
     let calls = burst(&node, &mut program)?;
     assert_eq!(node.consumerd()?.metrics()?.sum("blkin_wakes_total", &[]), 0);
     assert!(program.end()?.success());

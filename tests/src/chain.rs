@@ -53,7 +53,7 @@ impl Chain {
     fn start_with(mut node: Node, spools: Option<[Disk; 2]>) -> Result<Chain> {
         let configuration = node.folder().join("chain.toml");
         fs::write(&configuration, if spools.is_some() { IMPATIENT } else { "" })?;
-        let flags = ["--config", configuration.to_str().context("a path")?];
+        let flags = ["--config", configuration.to_str().context("the path is not UTF-8")?];
         let mut wires = Vec::new();
         let mut way_to = |address: String| -> Result<String> {
             if spools.is_none() {

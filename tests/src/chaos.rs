@@ -194,7 +194,7 @@ impl Chaos {
                 self.chain.node.start_collector_at(scribe, http)?;
             }
             _ if WIRES.contains(&absence.victim) => self.wire(absence.victim)?.heal()?,
-            disk => self.disk(disk).context("a disk")?.free()?,
+            disk => self.disk(disk).context("no such disk")?.free()?,
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Chaos {
             Victim::WireToRoot => 1,
             _ => 0,
         };
-        self.chain.wires.get(place).context("a wire")
+        self.chain.wires.get(place).context("no such connection")
     }
 
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {

@@ -32,7 +32,7 @@ impl Relay {
     pub fn start(folder: &Path, name: &str, upstreams: &[&str], flags: &[&str]) -> Result<Relay> {
         let spool = Relay::spool(folder, name);
         let mut all = vec!["--upstreams".to_owned(), upstreams.join(","), "--spool-dir".to_owned()];
-        all.push(spool.to_str().context("a path")?.to_owned());
+        all.push(spool.to_str().context("the path is not UTF-8")?.to_owned());
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let daemon = launch(name, folder, &all, &own_address(), &own_address())?;
         let scribe = daemon.address("scribe")?;

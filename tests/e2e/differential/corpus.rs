@@ -90,7 +90,7 @@ impl Corpus {
         let text = fs::read_to_string(root().join("collector/tests/zipkin/corpus.tsv"))?;
         for (at, line) in text.lines().enumerate() {
             let mut parts = line.splitn(3, '\t');
-            let (kind, input) = (parts.next().context("a kind")?, parts.next().context("an input")?);
+            let (kind, input) = (parts.next().context("no kind")?, parts.next().context("no input")?);
             match kind {
                 "v2json" => self.v2(&format!("library {at}"), input),
                 "merge" => self.v2(&format!("library trace {at}"), input),

@@ -382,7 +382,7 @@ fn numbers() -> Vec<String> {
 }
 
 #[test]
-fn the_collector_answers_as_zipkin_does_and_both_follow_the_rules_of_a_store() -> Result<()> {
+fn the_collector_answers_as_zipkin_and_both_obey_store_rules() -> Result<()> {
     let zipkin = Zipkin::start()?;
     let node = Node::without_consumerd(Setup::default())?;
     let theirs = Server { http: &zipkin.http, scribe: zipkin.scribe.clone() };

@@ -17,7 +17,7 @@ fn spans_of(road: &str) -> usize {
 }
 
 #[test]
-fn what_others_libraries_send_by_any_road_reads_as_from_zipkin() -> Result<()> {
+fn spans_of_brave_and_opentelemetry_read_as_from_zipkin() -> Result<()> {
     let zipkin = Zipkin::start()?;
     let node = Node::without_consumerd(Setup::default())?;
     let theirs = Server { http: &zipkin.http, scribe: zipkin.scribe.clone() };

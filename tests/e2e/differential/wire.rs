@@ -199,7 +199,7 @@ pub(super) fn log(address: &str, category: &str, messages: &[Vec<u8>]) -> Result
     }
     let mut frame = vec![0; u32::from_be_bytes(header) as usize];
     stream.read_exact(&mut frame)?;
-    let reply = decode_reply(&frame, &Limits::default()).context("a reply")?;
+    let reply = decode_reply(&frame, &Limits::default()).context("the frame is no reply")?;
     Ok(match reply.outcome {
         Outcome::Result(ResultCode::Ok) => "OK".to_owned(),
         Outcome::Result(ResultCode::TryLater) => "TRY_LATER".to_owned(),

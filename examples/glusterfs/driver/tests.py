@@ -76,7 +76,7 @@ def check_said(trace, *keys):
     wanted = {key: root_of(trace)["tags"][key] for key in keys}
     for span in trace:
         if service(span).startswith("brick"):
-            check({key: span["tags"][key] for key in keys} == wanted, f"the brick says otherwise: {trace}")
+            check({key: span["tags"][key] for key in keys} == wanted, f"the brick recorded other details: {trace}")
 
 
 def check_finished(trace):
@@ -111,18 +111,18 @@ def check_not_on_disk(cluster):
 def check_no_complaint(brick):
     """The brick has logged no error."""
     errors = [line for line in brick.log.read_text().splitlines() if "] E [" in line]
-    check(not errors, f"{brick.name} complains: {errors}")
+    check(not errors, f"{brick.name} logged errors: {errors}")
 
 
 def check_paths(traces, count, *wanted):
     """There are `count` traces, and the paths of each one's spans are one of the lists in `wanted`."""
     check(len(traces) == count, f"{len(traces)} traces of {count} operations")
     for trace in traces:
-        check(paths_of(trace) in wanted, f"the path of an operation: {paths_of(trace)}")
+        check(paths_of(trace) in wanted, f"wrong path of an operation: {paths_of(trace)}")
 
 
 @test
-def every_write_passes_client_replicas_bricks_and_disks(built):
+def writes_and_reads_are_traced_from_the_client_to_the_disks(built):
     with world(built) as (node, cluster):
         job = cluster.fio(*WRITES, "--size=4m", "--fsync=64")
         check(job["write"]["total_ios"] == job["read"]["total_ios"] == 1024, "not every block was written and verified")
@@ -145,7 +145,7 @@ def every_write_passes_client_replicas_bricks_and_disks(built):
 
 
 @test
-def other_operations_are_traced_and_errors_named(built):
+def other_operations_are_traced_with_their_errors(built):
     with world(built) as (node, cluster):
         cluster.fio(*WRITES, "--size=64k", "--fsync=4", "--unlink=1")
         node.settle()
@@ -155,13 +155,13 @@ def other_operations_are_traced_and_errors_named(built):
             check(found, f"no trace of {name}")
             tags = root_of(found[-1])["tags"]
             check(tags.get("path") == "/data" or len(tags.get("gfid", "")) == 36 or tags.get("path") == "/", f"{name}: {tags}")
-        check(paths_of(named(traces, "create")[0]) == through(0, 1), "the path of a create")
+        check(paths_of(named(traces, "create")[0]) == through(0, 1), "wrong path of a create")
         missing = [root for root in map(root_of, named(traces, "lookup")) if root["tags"].get("error") == "ENOENT"]
-        check(missing, "the lookup of a file that was not there yet has no error")
+        check(missing, "the lookup of a missing file has no error")
 
 
 @test
-def one_of_n_is_traced_whole_and_the_others_leave_nothing(built):
+def sampled_operations_are_traced_whole_and_others_not_at_all(built):
     rate, writes = 10, 2048
     with world(built) as (node, cluster):
         cluster.fio(*WRITES, f"--size={writes * 4}k", environment={"BLKIN_RATE": str(rate)})
@@ -176,7 +176,7 @@ def one_of_n_is_traced_whole_and_the_others_leave_nothing(built):
 
 
 @test
-def the_query_names_the_slow_brick(built):
+def queries_find_the_slow_brick(built):
     delay_us = 20_000
     with world(built, delays_us=(0, delay_us)) as (node, cluster):
         cluster.fio(*WRITES, "--size=256k")
@@ -191,7 +191,7 @@ def the_query_names_the_slow_brick(built):
 
 
 @test
-def a_killed_brick_takes_only_its_open_spans(built):
+def a_killed_brick_loses_only_its_open_spans(built):
     with world(built) as (node, cluster):
         load = cluster.start_fio(*WRITES, "--size=24m")
         wait_until(load, lambda: node.metric("blkin_collector_stored_total") > 20_000, lambda: "the load to be traced")
@@ -210,7 +210,7 @@ def a_killed_brick_takes_only_its_open_spans(built):
 
 
 @test
-def switched_off_leaves_nothing(built):
+def blkin_off_records_nothing(built):
     with world(built) as (node, cluster):
         job = cluster.fio(*WRITES, "--size=256k", environment={"BLKIN_OFF": "1"})
         check(job["write"]["total_ios"] == 64, "not every block was written")
@@ -218,7 +218,7 @@ def switched_off_leaves_nothing(built):
 
 
 @test
-def nobody_who_reads_harms_no_operation(built):
+def operations_succeed_without_consumerd(built):
     with world(built, environment={"BLKIN_SOCKET": "/nonexistent/consumerd.sock"}) as (node, cluster):
         job = cluster.fio(*WRITES, "--size=4m")
         check(job["write"]["total_ios"] == job["read"]["total_ios"] == 1024, "not every block was written and verified")
@@ -235,7 +235,7 @@ def a_brick_without_the_translator_serves_traced_requests(built):
 
 
 @test
-def without_a_disk_layer_the_brick_keeps_the_ids_to_itself(built):
+def a_brick_without_a_disk_layer_does_not_store_the_ids(built):
     with world(built, layers=[{"server": "server"}] * 2) as (node, cluster):
         cluster.fio(*WRITES, "--size=256k")
         node.settle()
@@ -246,13 +246,13 @@ def without_a_disk_layer_the_brick_keeps_the_ids_to_itself(built):
 
 
 @test
-def an_unknown_layer_passes_everything_on(built):
+def an_unknown_layer_passes_operations_through(built):
     with world(built, layers=(ALL_LAYERS, {**ALL_LAYERS, "server": "nonsense"})) as (node, cluster):
         cluster.fio(*WRITES, "--size=256k")
         node.settle()
         wanted = through(0) + ["client/replica-1", "client/replica-1/disk-1"]
         check_paths(named(node.traces(), "writev"), 64, wanted)
-        check("there is no layer nonsense" in cluster.bricks[1].log.read_text(), "nobody was told")
+        check("there is no layer nonsense" in cluster.bricks[1].log.read_text(), "the brick did not log the unknown layer")
 
 
 @test

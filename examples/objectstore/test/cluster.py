@@ -181,7 +181,7 @@ def test_mixed_load_leaves_equal_replicas(cluster):
     check(len(left) == 1, f"the journal was not trimmed: {left}")
 
 
-def test_load_ends_in_time_however_low_its_rate(cluster):
+def test_load_with_a_low_rate_ends_in_time(cluster):
     cluster.start_all()
     result = cluster.client_json("load", "--seconds", 0.5, "--rate", 0.001)
     check(result["operations"] == 1 and result["seconds"] < 100, f"load: {result}")
@@ -202,7 +202,7 @@ def kill_under_load(cluster, victims):
     await_progress(cluster)
     load.send_signal(signal.SIGINT)
     result = cluster.finish_client(load)
-    check(result["errors"] == 0 and result["wrong"] == 0, f"the load noticed: {result}")
+    check(result["errors"] == 0 and result["wrong"] == 0, f"the load had errors: {result}")
     check(result["put"]["count"] > 0, "the load did nothing")
     cluster.client("verify", "--acked-log", log)
     return log
@@ -225,7 +225,7 @@ def test_kill_9_of_either_osd_loses_nothing(cluster):
     cluster.client("verify", "--acked-log", log)
 
 
-def test_kill_9_of_everything_is_replayed(cluster):
+def test_journals_are_replayed_after_kill_9_of_everything(cluster):
     cluster.start_all()
     log = cluster.directory / "acked"
     load = cluster.start_client("--json", "load", "--threads", 4, "--seconds", 600, "--size", 4096, "--objects", 100,
@@ -281,7 +281,7 @@ def test_outdated_osd_does_not_serve_alone(cluster):
     cluster.client("get", "object", status=1)
     cluster.start_osd(1)
     cluster.wait("clean")
-    check(cluster.client("get", "object") == b"new", "an acknowledged write was undone")
+    check(cluster.client("get", "object") == b"new", "an acknowledged write was lost")
 
 
 def test_damaged_object_is_read_from_the_other_replica(cluster):
@@ -291,7 +291,7 @@ def test_damaged_object_is_read_from_the_other_replica(cluster):
         for damaged in cluster.osd_directory(osd).glob("store/pg-*/o_object"):
             whole = damaged.read_bytes()
             damaged.write_bytes(whole[:-1] + b"?")
-            check(cluster.client("get", "object") == b"precious", "the damage came through")
+            check(cluster.client("get", "object") == b"precious", "the damaged copy was read")
             damaged.write_bytes(whole)
 
 
@@ -307,7 +307,7 @@ def test_damaged_header_is_not_taken_for_an_absent_object(cluster):
     cluster.start_gateway()
     cluster.start_osd(1)
     cluster.wait("clean")
-    check(cluster.client("get", "object") == b"precious", "an acknowledged object was lost with one of its copies")
+    check(cluster.client("get", "object") == b"precious", "an acknowledged object was lost with a damaged copy")
 
 
 def test_damaged_header_amid_a_refill_is_refilled(cluster):
@@ -321,7 +321,7 @@ def test_damaged_header_amid_a_refill_is_refilled(cluster):
     cluster.start_osd(1)
     end = time.monotonic() + DEADLINE_S
     while seen.read_bytes() == before:
-        check(time.monotonic() < end, "osd.1 was told of no refill")
+        check(time.monotonic() < end, "osd.1 was not told of the refill")
         time.sleep(0.01)
     cluster.kill("osd.1")
     (damaged,) = cluster.osd_directory(1).glob("store/pg-*/o_object")
@@ -329,7 +329,7 @@ def test_damaged_header_amid_a_refill_is_refilled(cluster):
     cluster.processes["osd.0"].send_signal(signal.SIGCONT)
     cluster.start_osd(1)
     cluster.wait("clean")
-    check(damaged.read_bytes().endswith(b"precious"), "the damaged copy was not put right")
+    check(damaged.read_bytes().endswith(b"precious"), "the damaged copy was not repaired")
 
 
 def check_does_not_start(cluster, osd, why):
@@ -343,7 +343,7 @@ def check_does_not_start(cluster, osd, why):
     check(status == 1 and why in (cluster.directory / f"osd.{osd}.log").read_text(), f"osd.{osd} does not say why")
 
 
-def test_stopped_osd_is_given_up(cluster):
+def test_stopped_osd_is_declared_down(cluster):
     for osd in range(2):
         cluster.start_osd(osd)
     cluster.start_gateway("--osd-timeout-ms", 1500)
@@ -357,7 +357,7 @@ def test_stopped_osd_is_given_up(cluster):
     check(cluster.client("get", "object") == b"2", "the stopped OSD's copy came back")
 
 
-def test_garbage_on_the_ports_harms_nobody(cluster):
+def test_garbage_on_the_ports_does_no_harm(cluster):
     cluster.start_all()
     for name in ("osd.0", "gateway"):
         host, port = cluster.ready_file(name).read_text().strip().split(":")
@@ -412,7 +412,7 @@ def test_gateway_stops_while_an_osd_does_not_answer_its_greeting(cluster):
         connection, _ = silent.accept()
         with connection:
             hello = connection.recv(MSG_HEADER_BYTES, socket.MSG_WAITALL)
-            check(len(hello) == MSG_HEADER_BYTES, "the gateway said no hello")
+            check(len(hello) == MSG_HEADER_BYTES, "the gateway sent no greeting")
             cluster.stop("gateway")
 
 

@@ -21,7 +21,7 @@
 #define CHECK(condition)                                                                  \
 	do {                                                                              \
 		if (!(condition)) {                                                       \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
 			exit(1);                                                          \
 		}                                                                         \
 	} while (0)
@@ -52,7 +52,7 @@ static struct msg sample(const char *data)
 	return msg;
 }
 
-static void message_comes_back_as_sent(void)
+static void message_round_trips(void)
 {
 	struct msg sent = sample("hello"), got;
 	int fds[2];
@@ -146,7 +146,7 @@ static bool looks_for_a_silent_peer(int fd)
 	return on;
 }
 
-static void both_ends_look_for_a_silent_peer(void)
+static void both_ends_enable_keepalive(void)
 {
 	char address[ADDRESS_BYTES];
 	int port = 0, listener = net_listen("127.0.0.1", &port), near, far;
@@ -161,7 +161,7 @@ static void both_ends_look_for_a_silent_peer(void)
 	close(listener);
 }
 
-static void names_are_file_names(void)
+static void object_names_are_valid_file_names(void)
 {
 	char long_name[MAX_NAME_BYTES + 2];
 
@@ -191,7 +191,7 @@ static void recover_all(struct osdmap *map, unsigned osd)
 		osdmap_recovered(map, osd, pg, map->pg[pg].state_since);
 }
 
-static void map_gives_way_and_comes_home(void)
+static void primary_moves_to_the_replica_and_back(void)
 {
 	struct osdmap map = two_osds_up();
 
@@ -212,7 +212,7 @@ static void map_gives_way_and_comes_home(void)
 }
 
 /* osd.1 took writes alone: osd.0 must not serve without it, however often all processes restart. */
-static void outdated_copy_never_serves(void)
+static void outdated_copy_never_becomes_primary(void)
 {
 	struct osdmap map = two_osds_up();
 
@@ -225,7 +225,7 @@ static void outdated_copy_never_serves(void)
 		CHECK(map.pg[pg].primary == 1 && map.pg[pg].state == REPLICA_ABSENT);
 }
 
-static void empty_directory_is_never_the_authority(void)
+static void empty_directory_never_becomes_primary(void)
 {
 	struct osdmap map = two_osds_up();
 
@@ -241,7 +241,7 @@ static void empty_directory_is_never_the_authority(void)
 		CHECK(map.pg[pg].primary == 0 && map.pg[pg].state == REPLICA_ABSENT);
 }
 
-static void map_comes_back_as_encoded_or_not_at_all(void)
+static void map_round_trips_and_damaged_maps_are_refused(void)
 {
 	struct osdmap map = two_osds_up(), back = {0};
 	unsigned char bytes[OSDMAP_MAX_BYTES];
@@ -258,7 +258,7 @@ static void map_comes_back_as_encoded_or_not_at_all(void)
 	}
 }
 
-static void store_keeps_the_newest(const char *dir)
+static void store_keeps_the_newest_version(const char *dir)
 {
 	static struct store store;
 	struct object_version v1 = {1, 3, crc32c(0, "one", 3)}, v2 = {2, 3, crc32c(0, "two", 3)}, is;
@@ -324,7 +324,7 @@ static void damaged_object_is_an_error(const char *dir)
 	store_close(&store);
 }
 
-static void damaged_header_waits_for_the_journal(const char *dir)
+static void damaged_header_is_repaired_by_replay(const char *dir)
 {
 	static struct store store;
 	struct object_version v = {9, 5, crc32c(0, "hello", 5)}, is;
@@ -343,7 +343,7 @@ static void damaged_header_waits_for_the_journal(const char *dir)
 	store_close(&store);
 }
 
-static void tombstone_keeps_a_late_pull_out(const char *dir)
+static void tombstone_rejects_an_older_pulled_version(const char *dir)
 {
 	static struct store store;
 	struct object_version old = {1, 3, crc32c(0, "old", 3)}, is;
@@ -444,20 +444,20 @@ int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	crc_is_castagnoli();
-	message_comes_back_as_sent();
+	message_round_trips();
 	damaged_message_is_refused();
 	absurd_lengths_are_refused_at_once();
-	both_ends_look_for_a_silent_peer();
-	names_are_file_names();
-	map_gives_way_and_comes_home();
-	outdated_copy_never_serves();
-	empty_directory_is_never_the_authority();
-	map_comes_back_as_encoded_or_not_at_all();
-	store_keeps_the_newest(argv[1]);
+	both_ends_enable_keepalive();
+	object_names_are_valid_file_names();
+	primary_moves_to_the_replica_and_back();
+	outdated_copy_never_becomes_primary();
+	empty_directory_never_becomes_primary();
+	map_round_trips_and_damaged_maps_are_refused();
+	store_keeps_the_newest_version(argv[1]);
 	listing_without_memory_is_empty(argv[1]);
 	damaged_object_is_an_error(argv[1]);
-	damaged_header_waits_for_the_journal(argv[1]);
-	tombstone_keeps_a_late_pull_out(argv[1]);
+	damaged_header_is_repaired_by_replay(argv[1]);
+	tombstone_rejects_an_older_pulled_version(argv[1]);
 	journal_replays_up_to_the_torn_end(argv[1]);
 	journal_with_a_gap_is_refused(argv[1]);
 	puts("units: ok");

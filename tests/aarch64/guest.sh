@@ -48,12 +48,12 @@ recorded() {
 
 for case in surface ztracer "lifecycle forks" "lifecycle fork-before-first-record" "lifecycle threads" "lifecycle signals" \
     "lifecycle close-descriptors"; do
-    check "$case is read as recorded" recorded $case
+    check "$case is read as it was recorded" recorded $case
 done
-check "a reader that sleeps is woken" test-blkin_ringbuf wake::tests
-check "a reader beside a full ring is woken" test-full is_woken
-check "forked children begin as their parent is set" test-inherited
-check "the interface of Rust" test-rust_api
+check "a sleeping reader is woken" test-blkin_ringbuf wake::tests
+check "a full ring wakes the reader" test-full is_woken
+check "forked children inherit the parent's settings" test-inherited
+check "the tests of the Rust interface pass" test-rust_api
 
 # start DAEMON ARGUMENT...: starts it in the background and waits until it is ready; a variable of its name holds its process id.
 start() {
@@ -112,18 +112,18 @@ is_started_again() { before=$(worker) && kill -9 "$before" && until_true has_ano
 check "collector starts" start collector --data-dir /var/lib/collector
 check "relay starts" start_relay
 check "consumerd starts" start consumerd --scribe-upstream 127.0.0.1:1463 --worker-uid 65534 --worker-gid 65534
-check "doctor finds nothing wrong" until_true blkin doctor
+check "doctor reports no failure" until_true blkin doctor
 check "a request is shown" shown quickstart
-check "a flight recorder is read whose program has ended" is_recovered
-check "a program records nothing while it is set off" can_be_set
-check "a worker that is killed is started again" is_started_again
-check "and takes requests" shown quickstart
-check "relay ends in order" ends relay
-check "a request is recorded meanwhile" quickstart
-check "relay starts once more" start_relay
-check "the ledger holds along the chain" until_true blkin ledger
-check "consumerd ends in order" ends consumerd
-check "the relay that was started last ends in order" ends relay
-check "collector ends in order" ends collector
+check "the flight recorder of an ended program is read" is_recovered
+check "a program records nothing while it is switched off" can_be_set
+check "a killed worker is restarted" is_started_again
+check "a request is shown after the worker was killed" shown quickstart
+check "relay ends with success" ends relay
+check "a request is recorded without the relay" quickstart
+check "relay starts again" start_relay
+check "the ledger of the chain balances" until_true blkin ledger
+check "consumerd ends with success" ends consumerd
+check "the second relay process ends with success" ends relay
+check "collector ends with success" ends collector
 echo "$checks checks"
 poweroff -f

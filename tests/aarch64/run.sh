@@ -73,9 +73,9 @@ else
     machine=$(scripts/lib/fetch arm64-machine) || exit 77
     kernel=$machine/vmlinuz busybox=$machine/busybox
 fi
-check "everything is built" build_root
+check "the files of the machine are built" build_root
 [ $failed -gt 0 ] || boot
 [ -z "$verbose" ] || grep -E '^(machine|pages): ' "$work/console"
 while read -r name; do check "$name" told "$name"; done < <(sed -nE 's/^(ok|FAILED) //p' "$work/console")
-check "the machine came to its end" came_to_its_end
+check "the machine reported a result for every check" came_to_its_end
 close_checks

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_keeps_the_older_file_and_leaves_no_other() {
+    fn a_failed_write_keeps_the_older_file_and_adds_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("blkin.saved");
         std::fs::write(&path, OLDER).unwrap();

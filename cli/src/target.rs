@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_of_the_programs_is_not_reported_as_a_missing_daemon() {
+    fn the_programs_socket_is_not_reported_as_a_missing_daemon() {
         let folder = tempfile::TempDir::new().unwrap();
         let offers = folder.path().join("consumerd.sock");
         assert!(asked(offers.clone()).contains("is it running?"));

@@ -108,7 +108,7 @@ fn every_side_has_the_ids_name_and_debug_flag_of_the_span() {
 }
 
 #[test]
-fn spans_without_ids_convert_to_none_and_zero_parents_are_dropped() {
+fn spans_without_ids_have_no_side_and_zero_parents_are_dropped() {
     assert!(v1_to_v2(&Span { trace_id: 0, ..v1(&[], &[]) }).is_empty());
     assert!(v1_to_v2(&Span { id: 0, ..v1(&[], &[]) }).is_empty());
     let zeros = Span { parent_id: Some(0), trace_id_high: Some(0), ..v1(&[], &[]) };

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_collectors_figures_only_the_rest_is_said_to_balance() {
+    fn without_a_collectors_figures_the_ledger_check_covers_the_rest() {
         let of_consumerd = "blkin_sink_acked_total{sink=\"scribe\"} 0\n";
         let ledger = |collector: &'static str| {
             let consumerd = answering(move |_| ("200 OK", of_consumerd));

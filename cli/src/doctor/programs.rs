@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_read_by_another_consumerd_warns_an_unread_one_fails() {
+    fn a_program_of_another_consumerd_warns_and_an_unread_one_fails() {
         let program = |pid, reader| Program { reader, ..unread(pid, None) };
         let read = |pid, is_well| program(pid, Some(Reader { pid: 9, is_well }));
         let judged = |programs: &[Program]| {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn if_processes_are_hidden_the_check_says_what_this_user_can_see() {
+    fn hidden_processes_limit_the_check_to_what_this_user_can_see() {
         for consumerd in [None, Some(&Metrics::default())] {
             let found = |hidden| judge(&Scan { hidden, ..Scan::default() }, consumerd, Path::new("/s")).found;
             assert!(found(1).ends_with(" that this user can see"), "{}", found(1));

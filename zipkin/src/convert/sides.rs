@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_sides_of_one_service_the_first_has_other_annotations() {
+    fn the_first_of_two_sides_of_a_service_has_other_annotations() {
         for others in [0, 20] {
             let mut annotations: Vec<_> = (1..=others).map(|service| at("0", service, 1)).collect();
             annotations.extend([

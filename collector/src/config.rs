@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_connections_that_send_ahead_do_not_take_every_place_of_the_queue() {
+    fn default_queue_holds_every_pipelined_scribe_call() {
         let config = Config::default();
         let sent_ahead = config.scribe_max_connections * blkin_scribe::server::MAX_PIPELINED;
         assert!(config.queue_batches >= sent_ahead, "{sent_ahead}");
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_takes_what_can_change_and_keeps_the_rest() {
+    fn a_reload_applies_changeable_keys_and_keeps_fixed_ones() {
         let wanted = Config { sample_rate: 0.5, max_entries: 7, queue_mib: 1, ..Config::default() };
         let settings = Settings::new(Config::default());
         assert!(settings.reload(Ok(wanted)));
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fixed_key_is_one() {
+    fn every_fixed_key_is_a_config_field() {
         let fields = Config::default().debug_fields();
         for key in FIXED_KEYS {
             assert!(fields.iter().any(|field| field == key), "{key}");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_reaches_whom_it_is_for() {
+    fn keys_reach_the_options_of_their_components() {
         let config = Config {
             http_idle_seconds: 2,
             retention_hours: 3,
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_are_refused_by_key() {
+    fn invalid_values_are_refused_naming_the_key() {
         for (flag, value, key) in [
             ("--sample-rate", "1.5", "sample_rate"),
             ("--ui-dir", "/nonexistent", "ui_dir"),

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_stand_at_their_own_numbers() {
+    fn each_figure_is_at_its_own_index() {
         for (at, figure) in ALL_FIGURES.into_iter().enumerate() {
             assert_eq!(figure as usize, at);
         }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_told_once_and_no_more_than_a_few_are() {
+    fn names_are_reported_once_and_only_up_to_a_limit() {
         let named = Named::default();
         assert_eq!(named.once(b"zipkn").as_deref(), Some("zipkn"));
         assert_eq!(named.once(b"zipkn"), None);

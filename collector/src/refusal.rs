@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_causes_stand_at_their_own_numbers_and_have_their_own_labels() {
+    fn each_cause_is_at_its_own_index_with_its_label() {
         for (at, cause) in ALL_CAUSES.into_iter().enumerate() {
             assert_eq!(cause as usize, at);
             assert_eq!(serde_json::to_value(cause).unwrap(), cause.label());

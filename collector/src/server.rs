@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_share_what_the_limit_leaves_by_what_was_asked_for() {
+    fn connections_share_the_file_limit_in_proportion() {
         let config = Config { scribe_max_connections: 3000, http_max_connections: 1000, ..Config::default() };
         let of = |limit| {
             let Connections { scribe, http } = Connections::within(limit, &config);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_ends_before_all_else_stops_the_collector_which_says_why() {
+    async fn a_store_that_ends_early_stops_the_collector_with_its_error() {
         for (work, said) in [
             ((|| Err(StoreError::Closed)) as fn() -> _, StoreError::Closed.to_string()),
             (|| panic!("as a defect would"), "the store's thread panicked".to_owned()),

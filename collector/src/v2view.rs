@@ -408,7 +408,7 @@ mod tests {
 
     /// The remembered text of an endpoint includes its last brace, so an endpoint that only begins alike is never taken for it.
     #[test]
-    fn each_span_has_its_own_endpoint_however_alike_they_are_written() {
+    fn each_span_keeps_its_own_endpoint_among_similar_ones() {
         let places = [
             r#"{"serviceName":"a","ipv4":"10.0.0.1"}"#,
             r#"{"serviceName":"a","ipv4":"10.0.0.1"}"#,

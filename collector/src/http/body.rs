@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_whole_up_to_the_limit_however_it_arrives() {
+    async fn bodies_up_to_the_limit_are_collected_however_split() {
         for pieces in [&[][..], &[Some("")], &[Some("abcd")], &[Some("ab"), Some("c"), Some("d")]] {
             let whole: String = pieces.iter().flatten().copied().collect();
             assert_eq!(collected(pieces, 4).await.unwrap(), whole);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_breaks_off_is_not_too_large_whatever_the_error_says() {
+    async fn an_interrupted_body_is_a_bad_request_not_too_large() {
         for pieces in [&[None][..], &[Some("ab"), None]] {
             assert_eq!(collected(pieces, 4).await, Err(StatusCode::BAD_REQUEST));
         }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn gzip_is_decompressed_up_to_the_limit_and_not_a_byte_beyond() {
+    async fn gzip_is_decompressed_up_to_exactly_the_limit() {
         let bomb = Bytes::from(gzip(&vec![b' '; 10 << 20]));
         assert!(bomb.len() < 20_000);
         for too_few in [1 << 20, (10 << 20) - 1] {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_gzip_or_is_cut_off_is_a_bad_request() {
+    async fn invalid_or_truncated_gzip_is_refused() {
         let whole = gzip(b"[]");
         for bytes in [&b"[]"[..], &whole[..whole.len() - 9], &[]] {
             assert!(gunzip(bytes.to_vec().into(), 100, &mut share()).await.is_err(), "{bytes:?}");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_are_one_list_on_however_many_lines() {
+    fn content_encoding_lines_are_read_as_one_list() {
         let read = |lines: &[&'static str]| {
             let lines = lines.iter().map(|line| (header::CONTENT_ENCODING, line.parse().unwrap()));
             let mut headers = HeaderMap::new();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_taken_for_nothing_unless_it_was_compressed() {
+    async fn an_empty_body_is_accepted_but_gzip_of_nothing_is_refused() {
         let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, "gzip".parse().unwrap())]);
         let long = Duration::from_secs(600);
         let read_body = async |bytes: Vec<u8>| read(&headers, bytes.into(), 100, long, &mut share()).await;

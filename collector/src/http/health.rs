@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_worker_is_told_of_as_zipkin_tells_of_its_storage() {
+    fn health_lists_each_worker_in_zipkins_format() {
         let health = Health::new();
         let (_store, http) = (health.worker("store"), health.worker("http"));
         let zipkin = |status, http| json!({"status": status, "details": {"store": {"status": "UP"}, "http": {"status": http}}});

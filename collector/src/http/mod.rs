@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn many_queries_that_fail_are_a_line_a_second() {
+    fn failing_queries_log_about_one_line_a_second() {
         let lines = Arc::<AtomicUsize>::default();
         let begun = Instant::now();
         tracing::subscriber::with_default(Lines(lines.clone()), || {

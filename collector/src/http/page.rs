@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_range_of_bytes_is_plain() {
+    fn only_a_single_byte_range_is_plain() {
         for plain in ["bytes=0-1", "bytes=7-7", "bytes=0-", "bytes=-5", "bytes=-0"] {
             assert!(is_plain_range(&HeaderValue::from_static(plain)), "{plain}");
         }

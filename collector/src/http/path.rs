@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slashes_are_one_and_escapes_of_plain_characters_those() {
+    fn repeated_slashes_and_needless_escapes_are_simplified() {
         for (written, read) in [
             ("/", "/"),
             ("//", "/"),

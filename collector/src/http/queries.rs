@@ -123,7 +123,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[tokio::test]
-    async fn a_query_waits_while_as_many_run_as_are_allowed() {
+    async fn a_query_waits_while_all_places_are_taken() {
         let queries = Queries::at_most(2);
         let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();
         let running = [1, 2].map(|number| {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_query_that_trips_is_an_error_and_leaves_its_place() {
+    async fn a_panicking_query_fails_and_frees_its_place() {
         let queries = Queries::at_most(1);
         let tripped = queries.run(LONG, || -> Result<(), StoreError> { panic!("a test's query") }).await;
         assert!(
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_query_that_has_no_place_in_time_is_told_so_and_takes_none_later() {
+    async fn a_query_without_a_place_in_time_is_answered_busy() {
         let queries = Queries::at_most(2);
         let taken = queries.places.clone().acquire_many_owned(2).await.unwrap();
         let patience = Duration::from_secs(10);

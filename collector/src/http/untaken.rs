@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_counted_as_long_as_somebody_holds_a_part_of_it() {
+    async fn an_answer_counts_while_any_part_of_it_is_held() {
         let untaken = Untaken::new(Settings::new(Config { query_max_mib: 1, ..Config::default() }));
         let (_, mut body) = answered(&untaken, MIB).await;
         let part = part(&mut body).await;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_answers_that_nobody_takes_hold_so_much_and_no_more() {
+    async fn untaken_large_answers_are_limited_in_total() {
         let config = Config { query_concurrency: 1, query_max_mib: 1, ..Config::default() };
         assert_eq!(config.most_untaken_bytes(), 2 * MIB as u64);
         let untaken = Untaken::new(Settings::new(config));

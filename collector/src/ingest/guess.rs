@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_that_begins_as_another_kind_is_taken_for_that_and_no_other() {
+    fn a_body_in_another_format_gets_the_matching_advice() {
         use ReadAs::{Json, Proto3, Thrift};
         for (body, read_as, expected) in [
             (&b"\x1f\x8b\x08"[..], Json, Some("gzip")),

@@ -139,7 +139,7 @@ mod tests {
     use crate::refusal::BadEntry;
 
     #[test]
-    fn a_flood_is_held_back_in_the_log_and_told_of_later() {
+    fn floods_of_rejects_are_throttled_in_the_log_and_counted() {
         let rejects = Rejects::default();
         let start = Instant::now();
         let lines = (0..100).filter(|_| rejects.admit(start).is_some()).count();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_are_counted_by_transport_and_cause_and_only_the_latest_are_kept_cut_to_a_bearable_length() {
+    fn rejects_are_counted_and_the_latest_kept_with_cut_reasons() {
         let rejects = Rejects::default();
         let source = Source { transport: Transport::HttpV2, peer: None };
         for number in 0..MOST_RECENT + 10 {

@@ -23,7 +23,7 @@ impl Sampler {
 mod tests {
     use super::*;
     #[test]
-    fn all_or_nothing_is_kept_at_the_ends() {
+    fn rate_one_keeps_all_and_rate_zero_only_debug_spans() {
         for id in [1, -1, i64::MAX, i64::MIN] {
             assert!(Sampler::new(1.0).keeps(false, id));
             assert!(!Sampler::new(0.0).keeps(false, id));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_pair_is_replaced_and_a_whole_one_kept() {
+    fn lone_surrogates_are_replaced_and_pairs_kept() {
         for (json, expected) in [
             (r#""cut \ud83d""#, Some("\"cut \u{fffd}\"")),
             (r#""\udE00 low""#, Some("\"\u{fffd} low\"")),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_stand_where_something_stood() {
+    fn escapes_and_control_characters_are_blanked_in_place() {
         for (body, expected) in [
             ("[\"a\tb\",\"\\\"\\\\\"]", "[\"a b\",\"    \"]"),
             ("\"\\ud83d日\\日\\\"", "\"  d83d日 日  "),

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_compared_in_lower_case_and_all_span_names_are_no_condition() {
+    fn names_are_lower_cased_and_span_name_all_matches_any() {
         let read = |service: &str, span_name: &str| {
             let pairs = [("from", "A"), ("to", "B"), ("serviceName", service), ("spanName", span_name)];
             let parameters =
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn each_begin_is_paired_with_the_next_end_and_what_has_no_other_side_is_left_out() {
+    fn each_begin_is_paired_with_the_next_end_if_any() {
         let written =
             span(&[(1, "end"), (10, "begin"), (15, "end"), (20, "begin"), (20, "end"), (30, "begin")]);
         assert_eq!(request("begin", "end").told_within(&written), [Some(5), Some(0), None]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_came_before_the_begin_in_its_microsecond_is_another_ones() {
+    fn nanoseconds_order_begin_and_end_within_a_microsecond() {
         let mut written = span(&[(10, "end"), (10, "begin"), (15, "end")]);
         assert_eq!(request("begin", "end").told_within(&written), [Some(0)]);
         written.annotations[0].nanos = 200;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marks_of_a_call_are_its_spans_own_time() {
+    fn marks_of_a_call_come_from_its_spans_own_time() {
         let served = Span {
             kind: Some(Kind::Server),
             timestamp: Some(100),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_takes_from_its_sending_to_each_receipt_by_a_side_of_its_span_or_a_child() {
+    fn a_message_is_timed_from_its_sending_to_each_receipt() {
         let travel = request("ms", "mr");
         let sent = side(1, None, Kind::Producer, 100, None);
         let received = [
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_is_of_the_message_of_its_own_span_also_where_another_caused_that() {
+    fn a_receipt_pairs_with_the_message_of_its_own_span_first() {
         let chain = [
             side(1, None, Kind::Producer, 100, None),
             side(2, Some(1), Kind::Producer, 200, None),
@@ -462,14 +462,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_side_of_a_message_may_still_say_both_of_its_marks() {
+    fn a_local_span_may_hold_both_marks_of_a_message() {
         let local_endpoint = Some(crate::model::Endpoint::service("osd"));
         let local = Span { local_endpoint, ..span(&[(10, "ms"), (15, "mr")]) };
         assert_eq!(request("ms", "mr").told_of(&[local]), [("osd", Some(5))]);
     }
 
     #[test]
-    fn a_message_that_was_sent_and_received_very_often_takes_no_more_memory_than_its_trace() {
+    fn many_sends_and_receipts_of_a_message_take_linear_memory() {
         const OFTEN: u64 = 1000;
         let sent = Span {
             annotations: (1..OFTEN as i64).map(|us| Annotation::new(us, "ms")).collect(),
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marks_of_a_message_are_the_times_of_its_sides_however_they_came() {
+    fn message_marks_agree_for_pieces_whole_spans_and_v2() {
         let sender = piece("gateway", &[(100, 0, "ms"), (110, 0, "ws")]);
         let receiver = piece("osd", &[(140, 0, "wr"), (145, 0, "mr"), (147, 0, "handled")]);
         let both = [sender, receiver];
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_within_a_microsecond_took_no_time_but_is_a_call() {
+    fn a_call_within_a_microsecond_counts_with_time_zero() {
         let server = piece("osd", &[(10, 100, "sr"), (10, 900, "ss")]);
         let client = piece("rbd", &[(10, 0, "cs"), (10, 950, "cr")]);
         let (served, called) = (request("sr", "ss"), request("cs", "cr"));
@@ -526,14 +526,14 @@ mod tests {
 
     /// Zipkin has no duration of 0: senders report such a call with 1.
     #[test]
-    fn a_call_takes_the_time_between_its_marks_whatever_its_span_says() {
+    fn a_call_is_timed_by_its_marks_not_its_duration() {
         let client = piece("rbd", &[(10, 100, "cs"), (10, 900, "cr")]);
         let client = V1Span { timestamp: Some(10), duration: Some(1), ..client };
         assert_eq!(times_of(&request("cs", "cr"), &[client]), [Some(0)]);
     }
 
     #[test]
-    fn a_call_of_which_one_mark_never_came_is_no_interval() {
+    fn a_call_lacking_a_mark_has_no_measured_time() {
         let unfinished = V1Span { timestamp: Some(10), ..piece("osd", &[(10, 0, "sr"), (20, 0, "work")]) };
         let served = request("sr", "ss");
         for begun in [unfinished, piece("osd", &[(10, 0, "sr")])] {
@@ -545,13 +545,13 @@ mod tests {
     }
 
     #[test]
-    fn an_end_whose_nanoseconds_are_before_the_begin_of_a_call_is_another_ones() {
+    fn an_end_earlier_by_nanoseconds_is_not_paired_with_a_call() {
         let served = piece("osd", &[(10, 200, "queued"), (10, 700, "sr"), (15, 0, "queued"), (20, 0, "ss")]);
         assert_eq!(times_of(&request("sr", "queued"), &[served]), [Some(5)]);
     }
 
     #[test]
-    fn times_that_no_clock_shows_are_measured_as_far_as_numbers_go() {
+    fn extreme_times_are_measured_without_overflow() {
         let written = span(&[(i64::MIN, "begin"), (i64::MAX, "end")]);
         assert_eq!(request("begin", "end").told_within(&written), [Some(u64::MAX)]);
         let (timestamp, duration) = (Some(i64::MAX), Some(i64::MAX));
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_one_question_answers_no_other_and_no_other_window() {
+    fn remembered_times_answer_only_their_own_question_and_window() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let mut batch = Batch::default();
         for (trace, at) in [(1, 100), (2, 200)] {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_read_and_nothing_else() {
+    fn only_changed_groups_of_traces_are_read_again() {
         // More traces than one group ever has.
         const TRACES: u64 = 17 * MEAN;
         let store = TraceStore::new(Memory::default()).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn large_traces_are_a_group_though_they_are_few() {
+    fn large_traces_fill_a_group_by_their_bytes() {
         const EACH: usize = 1 << 20;
         const GROUPS: u64 = 4;
         let store = TraceStore::new(Memory::default()).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_to_its_end_is_not_remembered() {
+    fn incompletely_read_groups_are_not_remembered() {
         let store = TraceStore::new(Memory::default()).unwrap();
         keep(&store, 1..=10);
         let remembered = RememberedLinks::default();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_of_one_low_half_are_one_however_often_they_are_asked_for() {
+    fn links_include_all_traces_sharing_a_low_half() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let remembered = RememberedLinks::default();
         keep(&store, [1].into_iter());

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_makes_room_for_a_later_query_and_for_none_of_its_own() {
+    fn only_later_queries_evict_the_least_recently_used_groups() {
         let remembered = Remembered::default();
         let third = MOST_BYTES / 3 - 1000;
         let has = |state| remembered.groups().by_key.contains_key(&key(state));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_queries_found_at_once_is_kept_once() {
+    fn a_group_found_by_two_queries_at_once_is_kept_once() {
         let remembered = Remembered::default();
         let moments = [remembered.moment(), remembered.moment()];
         moments.into_iter().for_each(|moment| remembered.keep(key(1), weight(100), moment));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn of_times_that_hardly_differ_no_percentile_lies_beyond_them() {
+    fn percentiles_never_lie_outside_the_recorded_times() {
         let mut times = Times::default();
         (0..100).for_each(|more| times.add(2_100 + more / 10));
         for found in [50, 99].map(|percent| times.percentile_us(percent)) {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_are_added_together_are_as_if_each_was_added() {
+    fn merging_times_equals_adding_each_of_them() {
         let (mut all, mut some) = (Times::default(), Times::default());
         for time_us in [0, 1, 127, 128, 129, 1000, u64::MAX] {
             all.add(time_us);

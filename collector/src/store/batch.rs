@@ -357,7 +357,7 @@ mod tests {
 
     /// Two ids that were confused when they were distinguished by a multiplication with a public factor.
     #[test]
-    fn the_terms_of_a_trace_are_told_whoever_had_them_just_before() {
+    fn each_trace_keeps_terms_equal_to_the_previous_traces() {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let low = TraceId::new(0, 5).unwrap();
         let high = TraceId::new(5_u64.wrapping_mul(FACTOR).rotate_right(17), 0).unwrap();
@@ -389,7 +389,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_the_same_position_of_the_same_source_and_trace_has_the_same_key(
+        fn identity_keys_differ_by_trace_source_and_position(
             whences in vec([alike(), alike(), alike(), alike()], 2..200),
         ) {
             let mut of_key: HashMap<u128, Whence> = HashMap::new();
@@ -404,7 +404,7 @@ mod tests {
     /// For 24 bytes, xxh3 multiplies the first two words and the last two, each mixed with a word of its secret. Anybody who
     /// knows these words can make both products zero, whatever the middle word is.
     #[test]
-    fn traces_that_the_usual_secret_takes_for_one_have_identities_of_their_own() {
+    fn identities_differ_where_the_default_secret_collides() {
         const USUAL: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1f67_b3b7_a4a4_4072];
         let [one, other] = [7, 8].map(|high| [USUAL[0], high, USUAL[1], 0]);
         let whence = |[low, high, source, _]: Whence| [low, high, source].map(u64::to_le_bytes).concat();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_was_stored_in_an_earlier_form_is_equal_to_its_copy_that_comes_now() {
+    fn a_piece_stored_in_an_earlier_form_equals_a_new_copy() {
         let host = Some(blkin_thrift::Endpoint { service_name: "OSD.0".to_owned(), ..Default::default() });
         let event =
             blkin_thrift::Annotation { timestamp: 5, value: "sr".to_owned(), host, ..Default::default() };

@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_without_room_is_told_from_one_that_fails_also_to_whoever_tries_too_early() {
+    fn a_full_disk_is_distinguished_from_a_failing_one() {
         let writing = |errno: Errno| engine(redb::Error::Io(errno.into()));
         let opening = |errno: Errno| {
             opening_failed(Path::new("/none"), DatabaseError::Storage(StorageError::Io(errno.into())))
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_not_be_opened_again_is_left_alone_for_a_while() {
+    fn a_failed_reopening_is_not_repeated_for_a_while() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::open(folder.path(), 1 << 20).unwrap();
         let put = || disk.write(&mut |rows| rows.put(b"a", b"value"));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_damage_and_what_cannot_be_written_is_not() {
+    fn an_io_error_is_damage_in_reads_but_not_in_writes() {
         let eio = || redb::Error::Io(Errno::IO.into());
         assert!(matches!(reading(eio()), StoreError::Corrupted(_)));
         assert!(matches!(engine(eio()), StoreError::Engine(_)));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_or_replaced_takes_nothing_until_it_is_back() {
+    fn a_removed_or_replaced_file_refuses_writes_until_it_is_back() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::open(folder.path(), 1 << 20).unwrap();
         let (path, aside) = (folder.path().join(FILE_NAME), folder.path().join("aside"));

@@ -343,14 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_goes_on_has_room_for_a_part_of_all_and_without_a_limit_for_everything() {
+    fn one_trace_may_take_a_quarter_of_the_limit_or_16_mib() {
         let most_of_one = |max_bytes| Retention { max_age_ms: 1, max_bytes }.most_of_one();
         assert_eq!(most_of_one(0), u64::MAX);
         assert_eq!([1, 64 << 20, 100 << 20].map(most_of_one), [16 << 20, 16 << 20, 25 << 20]);
     }
 
     #[test]
-    fn of_too_many_traces_that_go_on_those_are_remembered_of_which_much_was_kept() {
+    fn excess_ongoing_traces_are_forgotten_except_large_ones() {
         let mut ahead = Ahead::default();
         (0..Ahead::MOST).for_each(|low| ahead.note(trace(low), 9));
         ahead.keep(trace(1), Ahead::MUCH as usize - 1);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_blocks_of_a_clock_that_was_ahead_each_look_goes_on_until_one_is_believed() {
+    fn misdated_blocks_are_searched_stepwise_for_a_credible_time() {
         const LATEST_MS: u64 = 100;
         const LAST: u64 = 2 * LOOKED_AT_PER_STEP + 1;
         let mut looks = |rows: &mut dyn Transaction| {

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_inserted_is_held_and_little_else_seems_to_be() {
+    fn a_filter_holds_all_inserted_ids_and_few_others() {
         const TRACES: u64 = 20_000;
         for apart in [1, 0x1_0000_0001] {
             let mut filter = Filter::for_traces(TRACES as usize);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_of_nothing_holds_nothing() {
+    fn an_empty_filter_holds_nothing() {
         let filter = Filter::for_traces(0);
         assert!((0..1000).all(|n| !filter.may_hold(n)));
         assert_eq!(Filter::of_words(filter.words().to_vec()), Some(filter));

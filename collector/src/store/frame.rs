@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_comes_back_and_no_flipped_bit_goes_unnoticed() {
+    fn a_sealed_body_round_trips_and_any_flipped_bit_is_noticed() {
         let sealed = sealed(b"some piece");
         let opened = |bytes: &[u8]| open(bytes).map(<[u8]>::to_vec);
         assert_eq!(opened(&sealed), Some(b"some piece".to_vec()));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_part_of_a_row_hides_no_other_wherever_the_damage_is() {
+    fn a_damaged_part_of_a_row_hides_no_other_part() {
         let bodies: [&[u8]; 3] = [b"one", b"two", b"three"];
         let row: Vec<u8> = bodies.iter().flat_map(|body| sealed(body)).collect();
         let opened = |row: &[u8]| each(row, 0).map(|part| part.body.map(<[u8]>::to_vec)).collect::<Vec<_>>();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_for_in_a_damaged_piece_that_has_its_row_alone() {
+    fn a_damaged_piece_filling_a_row_is_not_searched_for_others() {
         let inner = sealed(b"forged");
         for (length, parts) in [(BLOCK_BYTES - 2 * HEAD_BYTES, 3), (BLOCK_BYTES, 1)] {
             let mut row = sealed(&[inner.as_slice(), &vec![7; length - inner.len()]].concat());

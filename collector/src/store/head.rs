@@ -424,7 +424,7 @@ mod tests {
     use std::hash::BuildHasher;
 
     #[test]
-    fn traces_that_differ_in_their_high_bits_alone_are_each_found_and_together() {
+    fn traces_sharing_low_bits_are_found_each_and_together() {
         let mut head = Head::default();
         let id = |high, low| TraceId::new(high, low).unwrap();
         let ids = [id(0, 7), id(1, 7), id(0, 8), id(2, 7)];
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_adds_no_terms() {
+    fn a_repeated_piece_adds_no_terms() {
         let mut head = Head::default();
         let learned = |parts: Vec<Part>| Learned {
             traces: vec![(TraceId::new(0, 7).unwrap(), Growth { parts, ..Growth::default() })],
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn postings_of_all_runs_are_visited_once_and_in_order_whatever_run_they_are_in() {
+    fn postings_of_all_runs_are_visited_once_and_in_order() {
         let mut postings = Postings::default();
         let scattered = |n: u32| u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let all = 2 * RUN as u32 + 1000;

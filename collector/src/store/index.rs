@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_no_disk_holds_are_not_counted_beyond_all_numbers() {
+    fn the_index_size_saturates_instead_of_overflowing() {
         let entry = Entry {
             id: 0,
             level: 0,

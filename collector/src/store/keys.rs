@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_are_as_written_down() {
+    fn keys_have_their_documented_bytes() {
         assert_eq!(hex(&block(0x0102)), "440000000000000102");
         assert_eq!(hex(&kept(3)), "4b0000000000000003");
         assert_eq!(hex(&chunk(1, 2, 3)), "5800000000000000010200000003");

@@ -319,7 +319,7 @@ mod tests {
 
     /// If the high half of an id is the first word of the fixed seed, its low half has no influence on the hash.
     #[test]
-    fn trace_ids_that_a_fixed_hash_takes_for_one_another_are_told_apart() {
+    fn trace_ids_hash_apart_where_a_fixed_seed_collides() {
         const WORD: u64 = 0xc0ac_29b7_c97c_50dd;
         let hashes = |hasher: &dyn Fn(TraceId) -> u64| {
             (0..100).map(|low| hasher(TraceId::new(WORD, low).unwrap())).collect::<HashSet<u64>>().len()
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_stores_hash_alike_what_senders_choose() {
+    fn each_store_hashes_with_its_own_seed() {
         let [one, other] = [Known::default(), Known::default()];
         let of_traces = |known: &Known| known.traces.hasher().hash_one(7);
         let of_stamps = |known: &Known| [&known.again, &known.now].map(|set| set.hasher().hash_one(7));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_that_are_followed_take_a_bounded_memory_also_within_one_head() {
+    fn followed_traces_take_bounded_memory_within_one_head() {
         let mut known = Known::default();
         let most = MOST_KEPT / (OF_TRACE + 1);
         let stored = stored(&[(1, 1)]);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_trace_is_followed_though_there_is_no_room_for_all_of_it() {
+    fn a_large_trace_is_followed_without_room_for_all_of_it() {
         let mut known = Known::default();
         let trace = TraceId::new(0, 1).unwrap();
         let is_stored: Vec<_> = (1..LARGE as i64 + 2).map(|id| (1, id)).collect();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_new_once_whatever_else_comes_with_it_or_between() {
+    fn a_piece_is_new_only_once_across_commits() {
         let mut known = Known::default();
         assert_eq!(commit(&mut known, &[(1, 1), (2, 1), (1, 2), (1, 1)]), [true, true, true, false]);
         assert_eq!(commit(&mut known, &[(3, 1)]), [true]);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_commit_that_did_not_end_nothing_is_remembered_once_all_is_forgotten() {
+    fn forgetting_discards_an_unfinished_commit() {
         let mut known = Known::default();
         let trace_at = |place| TraceId::new(0, place as u64).unwrap();
         let came = pieces(&[(1, 1)]);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_ends_leaves_nothing_but_the_traces_that_are_followed() {
+    fn a_new_head_keeps_only_followed_traces() {
         let mut known = Known::default();
         commit(&mut known, &[(1, 1), (2, 1)]);
         commit(&mut known, &[(1, 2)]);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_followed_until_nothing_of_it_has_come_for_some_heads() {
+    fn a_trace_is_followed_until_it_is_silent_for_some_heads() {
         let mut known = Known::default();
         let [silent, active] = [1, 2].map(|id| TraceId::new(0, id).unwrap());
         for trace in [silent, active] {
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_traces_that_are_followed_those_go_that_came_longest_ago() {
+    fn the_longest_silent_followed_traces_are_dropped_first() {
         for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1]] {
             let mut known = Known::default();
             let of = |id| TraceId::new(0, id).unwrap();
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_unread_leaves_no_trace_followed() {
+    fn expiring_blocks_unread_stops_following_traces() {
         let trace = TraceId::new(0, 1).unwrap();
         let leave = |left_unread| {
             let mut known = Known::default();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_leaves_is_met_again_as_if_never_seen_whatever_leaves_with_it() {
+    fn an_expired_trace_counts_as_new_when_it_comes_again() {
         let mut known = Known::default();
         commit(&mut known, &[(1, 1)]);
         let left = [1, 2].map(|id| TraceId::new(0, id).unwrap()).into();
@@ -468,14 +468,14 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_of_a_trace_that_is_followed_no_more_is_new() {
+    fn a_piece_of_a_trace_no_longer_followed_is_new() {
         let came = pieces(&[(1, 1)]);
         let part = came.parts().next().unwrap();
         assert_eq!(Known::default().new_part(&part, Standing::Followed, 1), New::All);
     }
 
     #[test]
-    fn a_trace_that_is_remembered_late_is_followed_as_long_as_any_and_known_by_that_alone() {
+    fn a_trace_remembered_late_is_followed_and_no_longer_known() {
         let mut known = Known::default();
         let trace = TraceId::new(0, 1).unwrap();
         (0..=PATIENCE).for_each(|_| known.begin_head());

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pays_is_done_each_time_and_what_does_not_is_tried_ever_less_often() {
+    fn waiting_that_does_not_pay_is_tried_ever_less_often() {
         let mut lull = Lull::default();
         assert_eq!(tries(&mut lull, 100, true), 100);
         assert_eq!(tries(&mut lull, 127, false), 7);

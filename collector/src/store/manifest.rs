@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manifest_comes_back_and_no_flipped_bit_goes_unnoticed() {
+    fn a_manifest_round_trips_and_any_flipped_bit_is_noticed() {
         let entry = |id| Entry {
             id,
             level: 1,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_cannot_have_been_written_are_not_believed() {
+    fn a_manifest_with_impossible_segments_is_rejected() {
         let believed = |next_segment, indexed, id, last_block| {
             let entry = Entry { id, level: 0, traces: 0, last_block, latest_us: 0, earliest_us: 0, bytes: 0 };
             let manifest = Manifest { next_segment, indexed, segments: vec![entry] };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_blocks_that_are_still_to_come_is_not_believed() {
+    fn a_manifest_indexing_future_blocks_is_rejected() {
         let engine = Memory::default();
         let manifest = Manifest { indexed: 4, ..Manifest::default() };
         let read = |next_block: u64| {

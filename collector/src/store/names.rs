@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_remembered_for_its_hour_unless_there_are_too_many() {
+    fn recent_names_are_remembered_for_an_hour_up_to_a_limit() {
         let mut recent = Recent::default();
         let note = |recent: &mut Recent, hour, name: usize| {
             recent.begin(hour);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_with_names_without_end_leaves_room_for_those_of_others() {
+    fn a_service_with_endless_span_names_leaves_room_for_others() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let names = |service: &str| store.names(NameKind::Span, service).unwrap();
         let numbered =
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_clock_which_was_ahead_has_dated_leaves_as_others_do() {
+    fn a_name_dated_in_the_future_expires_like_others() {
         let store = TraceStore::new(Memory::default()).unwrap();
         store.commit(&[of_services(["a".to_owned()].into_iter())], 1000 * HOUR_MS).unwrap();
         let retention = Retention { max_age_ms: 2 * HOUR_MS, max_bytes: 0 };
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_listed_up_to_a_length_and_a_longer_one_is_told_of() {
+    fn overlong_names_are_reported_and_not_listed() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let [most, more] = [MAX_NAME_BYTES, MAX_NAME_BYTES + 1].map(|bytes| "n".repeat(bytes));
         store.commit(&[of_services([most.clone(), more].into_iter())], 1).unwrap();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_end_are_listed_up_to_a_number_until_they_leave() {
+    fn listed_names_are_limited_in_number_until_some_expire() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let services = || store.names(NameKind::Service, "").unwrap();
         let numbered = (0..MOST_LISTED + 10).map(|number| format!("s{number}"));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_with_a_clock_that_is_set_a_little_or_back() {
+    fn the_pace_follows_small_clock_changes_and_steps_back() {
         let mut pace = begun(1_000, 1_000);
         for (clock_ms, real_ms) in [
             (1_000 * DAY_MS + 500, 507),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_ahead_is_not_believed_until_the_clock_is_back() {
+    fn a_jump_of_the_clock_is_distrusted_until_it_is_undone() {
         let mut pace = begun(1_000, 999);
         for passed in [1_000, 60_000, DAY_MS] {
             assert_eq!(pace.at(1_400 * DAY_MS + passed, 7 + passed, MAX_AGE_MS), 1_000 * DAY_MS + passed);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_ahead_is_believed_once_all_from_before_it_has_left() {
+    fn a_jump_of_the_clock_is_accepted_after_the_maximum_age() {
         let mut pace = begun(1_000, 999);
         let jumped = |pace: &mut Pace, days: u64, passed: u64| {
             pace.at((1_000 + days) * DAY_MS + passed, 7 + passed, MAX_AGE_MS)
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn while_traces_are_kept_for_ever_a_jump_ahead_is_never_believed() {
+    fn without_a_maximum_age_a_clock_jump_is_never_accepted() {
         let mut pace = begun(1_000, 999);
         assert_eq!(pace.at(1_400 * DAY_MS, 7, 0), 1_000 * DAY_MS);
         assert_eq!(pace.at(1_500 * DAY_MS, 7 + 100 * DAY_MS, 0), 1_100 * DAY_MS);
     }
 
     #[test]
-    fn a_clock_that_was_behind_what_is_stored_is_believed_once_it_is_set_right() {
+    fn a_clock_behind_the_store_is_trusted_once_set_right() {
         let mut pace = begun(1, 1_000);
         assert_eq!(pace.at(DAY_MS + 10, 17, MAX_AGE_MS), DAY_MS + 10);
         assert_eq!(pace.doubt(), Some(Doubt::Behind(999 * DAY_MS - 10)));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_the_clock_and_goes_on_with_it() {
+    fn the_pace_starts_at_the_clocks_time() {
         let mut pace = Pace::start(0);
         let before = now_ms();
         let now = pace.now_ms(MAX_AGE_MS);

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_long_ago_is_not_in_the_page_cache() {
+    fn old_writes_are_dropped_from_the_page_cache() {
         let Some(folder) = on_disk() else { return };
         let disk = Disk::open(folder.path(), CACHE_BYTES).unwrap();
         let path = folder.path().join(FILE_NAME);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_the_file_reads_its_disk() {
+    fn opening_reads_from_the_disk_not_the_page_cache() {
         let Some(folder) = on_disk() else { return };
         let disk = Disk::open(folder.path(), CACHE_BYTES).unwrap();
         disk.write(&mut |rows| (0..64).try_for_each(|number| rows.put(&[number], &[7; 60_000]))).unwrap();

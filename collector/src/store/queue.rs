@@ -201,7 +201,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn what_was_given_is_taken_in_order_up_to_the_bounds() {
+    fn items_are_taken_in_order_up_to_the_bounds() {
         let (giver, taker) = queue(BOUNDS);
         assert_eq!(taker.wait(Wanted::items(1), NO_TIME), Err(Nothing::Yet));
         (0..10).for_each(|item| giver.give(item, if item < 8 { 0 } else { 100 }).unwrap());
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_by_the_last_of_those_that_are_wanted() {
+    fn the_taker_wakes_at_the_wanted_number_of_items() {
         let (giver, taker) = queue(BOUNDS);
         let taking = thread::spawn(move || {
             taker.wait(Wanted::items(3), LONG).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_more_than_there_can_be() {
+    fn the_taker_never_waits_for_more_than_fits_the_bounds() {
         let (giver, taker) = queue(Bounds { waiting: 2, ..BOUNDS });
         (0..2).for_each(|item| giver.give(item, 1).unwrap());
         taker.wait(Wanted::items(3), LONG).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_bytes_is_woken_by_the_item_that_makes_them_enough() {
+    fn the_taker_wakes_at_the_wanted_number_of_bytes() {
         let (giver, taker) = queue(BOUNDS);
         let taking = thread::spawn(move || {
             taker.wait(Wanted::bytes(7), LONG).unwrap();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_when_no_giver_is_left_is_taken_before_the_end() {
+    fn waiting_items_are_taken_after_the_last_giver_is_gone() {
         let (giver, taker) = queue(BOUNDS);
         giver.give(1, 1).unwrap();
         drop(giver);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_when_the_last_giver_goes() {
+    fn the_taker_wakes_when_the_last_giver_goes() {
         let (giver, taker) = queue::<u8>(BOUNDS);
         let waiting = thread::spawn(move || taker.wait(Wanted::items(1), LONG));
         drop(giver);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_dropped_with_the_taker() {
+    fn waiting_items_are_dropped_with_the_taker() {
         let (giver, taker) = queue(BOUNDS);
         let item = Arc::new(());
         giver.give(item.clone(), 1).unwrap();

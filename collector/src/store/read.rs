@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_of_another_trace_is_not_answered_wherever_the_index_leads() {
+    fn a_wrong_index_entry_never_returns_another_traces_piece() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let mut batch = Batch::default();
         batch.push(&Piece::V1(Span { trace_id: 1, id: 1, ..Span::default() }));

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_any_length_is_read_if_it_is_what_was_sealed() {
+    fn a_body_of_any_length_is_read_if_its_seal_matches() {
         for length in [1, BLOCK_BYTES, WINDOW_BYTES - 1, WINDOW_BYTES, 2 * WINDOW_BYTES + 3] {
             let mut sealed = vec![7; HEAD_BYTES + length];
             sealed[HEAD_BYTES] = 8;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_has_lost_is_passed_over_page_by_page_and_hides_nothing_else() {
+    fn unreadable_pages_are_skipped_without_hiding_others() {
         let bytes: Vec<u8> = (0..20_000).map(|at| at as u8 | 1).collect();
         let lost = [4096..8192, 12_288..16_384];
         let read = |part: &mut [u8], at: u64| {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_heads_have_no_more_read_than_a_few_times_the_file_and_hide_no_short_piece() {
+    fn forged_heads_cause_bounded_reading_and_hide_no_short_piece() {
         const LENGTH: u64 = 1_000_000;
         let mut sealed = vec![7; HEAD_BYTES + BLOCK_BYTES];
         frame::seal(&mut sealed);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn no_piece_is_longer_than_a_message_may_be() {
+    fn a_piece_longer_than_any_message_is_not_read() {
         let file = file_of(&[], 2 * MOST_MESSAGE_BYTES);
         let mut bodies = Bodies::of(&file).unwrap();
         assert_eq!(bodies.read(head(MOST_MESSAGE_BYTES + 1), 0), None);

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_goes_on_after_the_view_was_taken_is_visited_once() {
+    fn a_trace_extended_after_the_view_was_taken_is_visited_once() {
         let store = TraceStore::new(Memory::default()).unwrap();
         keep(&store, [at(1, 1, 1000)]);
         make_segment(&store);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_holds_its_first_and_its_last_microsecond_of_segments_too() {
+    fn a_window_includes_both_of_its_ends_in_segments() {
         let store = TraceStore::new(Memory::default()).unwrap();
         keep(&store, [1, 2, 3].map(|trace| at(trace, 1, trace * 1000)));
         make_segment(&store);
@@ -448,7 +448,7 @@ mod tests {
 
     /// There are more terms, and more traces with one term, than a chunk of a segment holds.
     #[test]
-    fn of_traces_that_go_on_those_are_visited_that_have_what_is_wanted_in_what_is_older() {
+    fn ongoing_traces_are_visited_for_terms_of_older_parts() {
         const TRACES: i64 = 1000;
         let store = TraceStore::new(Memory::default()).unwrap();
         let own = |trace: i64| format!("service {trace}");
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_visited_that_has_all_that_is_wanted_and_none_that_has_some_of_it() {
+    fn only_traces_with_all_wanted_terms_are_visited() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let services = [&["a"][..], &["b"], &["c"], &["a", "b"], &["b", "c"], &["a", "b", "c"], &["a", "c"]];
         keep(
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_may_know_no_terms() {
+    fn a_segment_without_terms_can_be_searched() {
         let store = TraceStore::new(Memory::default()).unwrap();
         keep(&store, [at(1, 1, 1000)]);
         make_segment(&store);
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_has_left_is_not_visited() {
+    fn an_expired_trace_is_not_visited() {
         let store = TraceStore::new(Memory::default()).unwrap();
         keep(&store, [at(1, 1, 1000)]);
         make_segment(&store);

@@ -50,7 +50,7 @@ mod tests {
     use xxhash_rust::xxh3::xxh3_128;
 
     #[test]
-    fn equal_bytes_have_equal_stamps_with_one_secret_alone() {
+    fn equal_bytes_have_equal_stamps_only_under_one_secret() {
         let secrets = [Secret::drawn(), Secret::drawn()];
         for length in [0, 1, 3, 8, 16, 17, 24, 128, 129, 240, 241, 1024, 5000] {
             let bytes = vec![b'a'; length];
@@ -64,7 +64,7 @@ mod tests {
     /// For 32 bytes, xxh3 multiplies the first two words, after subtracting a word of its secret from each, and also adds them.
     /// Anybody who knows the secret words can make the product zero in many ways with the same sum.
     #[test]
-    fn bytes_that_the_usual_secret_takes_for_equal_differ() {
+    fn stamps_differ_where_the_default_secret_collides() {
         const USUAL: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1cad_21f7_2c81_017c];
         let bytes = |first: u64, second: u64| [first, second, 3, 4].map(u64::to_le_bytes).concat();
         let (one, other) = (bytes(USUAL[0], USUAL[1] + 5), bytes(USUAL[0] + 5, USUAL[1]));

@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fences_that_fall_or_lie_beyond_the_traces_are_not_believed() {
+    fn fences_out_of_order_or_range_are_rejected() {
         let traces = vec![(0, 9), (2, 5)];
         let fences =
             Fences { traces, ids: vec![(1, 0), (1, 0)], terms: vec![(1, 2), (1, 3)], goes_on: vec![0, 2] };
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_would_end_beyond_all_blocks_is_not_believed() {
+    fn a_part_ending_beyond_any_block_is_rejected() {
         let record = |length| {
             let parts = vec![Part { block: 1, offset: 10, length }];
             let version = Version { time_us: 1, longest_us: 2, parts, goes_on: false };
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_in_a_block_after_those_of_its_segment_is_not_believed() {
+    fn a_trace_in_a_block_after_its_segments_last_is_rejected() {
         let parts = vec![Part { block: 5, offset: 0, length: 1 }];
         let version = Version { time_us: 1, longest_us: 2, parts, goes_on: false };
         let record = Record { id: TraceId::new(0, 1).unwrap(), version };
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_another_trace_is_not_believed_and_whoever_reads_places_beats() {
+    fn places_of_other_traces_are_rejected_and_reading_beats() {
         let [one, other] = [1, 2].map(|low| TraceId::new(0, low).unwrap());
         let version = Version { time_us: 1, longest_us: 2, parts: Vec::new(), goes_on: false };
         let (mut traces, mut ids) = (Vec::new(), Vec::new());
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_found_among_many_that_share_its_low_bits_by_one_look_or_by_all_in_an_earlier_format() {
+    fn one_lookup_finds_a_trace_among_many_sharing_its_low_bits() {
         const LOW: u64 = 7;
         let ids: Vec<TraceId> =
             [(1, 3), (0, LOW), (1, LOW), (2, LOW), (4, LOW), (5, LOW), (6, LOW), (8, LOW), (2, 9)]
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_a_term_that_fall_are_not_believed() {
+    fn descending_places_of_a_term_are_rejected() {
         let engine = Memory::default();
         let mut writing = chunks::Writing::new(&engine, 1, TO_THE_END);
         for (chunk, runs) in [[[1, 2], [2, 3]], [[2, 3], [1, 2]]].iter().enumerate() {

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_low_halves_are_told_from_others_however_many_there_are() {
+    fn shared_low_halves_are_recognised_with_few_false_hits() {
         for shared in [0, 1, 4000, 9000] {
             let store = segment(10_000, shared);
             assert!((1..=shared).all(|low| may_hold(&store, low)));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_goes_before_one_that_has_just_been() {
+    fn waiting_threads_go_before_one_that_just_had_a_turn() {
         let turns = Turns::default();
         let (went, order) = channel();
         let first = turns.take(TO_THE_END).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_beats_and_may_give_up_its_place() {
+    fn a_waiting_thread_beats_and_may_give_up_its_place() {
         let turns = Turns::default();
         let first = turns.take(TO_THE_END).unwrap();
         let given_up = turns.take(&|| ControlFlow::Break(()));

@@ -37,7 +37,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back_one_after_the_other(numbers in prop::collection::vec(any::<u64>(), 0..20)) {
+        fn numbers_round_trip_in_sequence(numbers in prop::collection::vec(any::<u64>(), 0..20)) {
             let mut bytes = Vec::new();
             numbers.iter().for_each(|&number| put(number >> (number % 64), &mut bytes));
             let mut rest = bytes.as_slice();
@@ -48,7 +48,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_fail_otherwise_than_by_saying_so(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+        fn reading_arbitrary_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
             let mut rest = bytes.as_slice();
             while take(&mut rest).is_some() {}
             prop_assert!(rest.len() <= bytes.len());

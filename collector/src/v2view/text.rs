@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eight_digits_are_a_number_whatever_byte_is_among_them() {
+    fn eight_bytes_are_a_number_only_if_all_are_digits() {
         for at in 0..8 {
             for byte in 0..=255_u8 {
                 let mut digits = *b"98765432";
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_that_strings_cannot_hold_is_seen_wherever_it_is() {
+    fn a_byte_not_allowed_in_strings_is_found_anywhere() {
         for at in [0, 1, 1023, 1024, 2999] {
             for byte in 0..=255_u8 {
                 let mut bytes = vec![b'a'; 3000];
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_ends_at_the_first_byte_that_may_not_stand_in_it_wherever_that_is() {
+    fn a_string_ends_at_the_first_byte_not_allowed_in_it() {
         for length in 0..40 {
             for end in 0..=255_u8 {
                 for filler in [b'a', b'!', b'#', b'[', b']', b' ', 0x7f, 0x80, 0xff] {

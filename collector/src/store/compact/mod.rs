@@ -204,21 +204,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn v1_spans_come_back_and_no_part_of_one_is_another(span in v1_span()) {
+        fn v1_spans_round_trip_and_truncations_are_rejected(span in v1_span()) {
             let bytes = v1_bytes(&span);
             prop_assert_eq!(v1::read(&bytes).map(|view| view.to_span()), Some(span));
             prop_assert!((0..bytes.len()).all(|length| v1::read(&bytes[..length]).is_none()));
         }
 
         #[test]
-        fn v2_spans_come_back_and_no_part_of_one_is_another(span in v2_span()) {
+        fn v2_spans_round_trip_and_truncations_are_rejected(span in v2_span()) {
             let bytes = v2_bytes(&span);
             prop_assert_eq!(v2::read(&bytes).and_then(|view| view.to_span()), Some(span));
             prop_assert!((0..bytes.len()).all(|length| v2::read(&bytes[..length]).is_none()));
         }
 
         #[test]
-        fn no_bytes_make_reading_fail_otherwise_than_by_saying_so(
+        fn reading_damaged_spans_never_panics(
             v1_span in v1_span(),
             v2_span in v2_span(),
             changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_span_is_less_than_half_as_long() {
+    fn a_typical_span_is_less_than_half_as_long_as_in_thrift() {
         let host = Some(Endpoint { ipv4: 1, port: 6800, service_name: "osd.0".to_owned(), ipv6: None });
         let event = |after: i64, value: &str| Annotation {
             timestamp: 1_700_000_000_000_000 + after,

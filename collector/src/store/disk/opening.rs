@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_file_that_cannot_be_read_is_found() {
+    fn an_unreadable_part_of_a_file_is_found() {
         // Reading an unmapped address from this file fails with EIO.
         assert!(has_unreadable(Path::new("/proc/self/mem")));
         let readable = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");

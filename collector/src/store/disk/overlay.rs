@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_reads_as_a_file_that_was_written_to_and_the_file_stays_as_it_was(steps in steps()) {
+        fn an_overlay_reads_as_written_and_leaves_the_file_unchanged(steps in steps()) {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("file");
             let before: Vec<u8> = (0..2 * PAGE + 100).map(|at| at as u8).collect();

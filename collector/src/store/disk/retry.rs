@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_failed_is_tried_again_after_a_while_that_is_longer_than_opening_takes() {
+    fn the_pause_before_a_retry_depends_on_the_opening_time() {
         let mut retry = Retry::default();
         let begun = Instant::now();
         assert!(retry.may_write(begun));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_file_is_only_read_is_said_once_however_often_it_is_opened_so() {
+    fn opening_read_only_is_reported_once() {
         let retry = Retry::default();
         retry.wrote();
         assert_eq!(retry.begins_to_only_read(), Some(0));

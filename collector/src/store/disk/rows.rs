@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_while_the_file_is_closed_for_its_disk_sees_each_row_once() {
+    fn a_scan_sees_each_row_once_while_the_file_is_closed() {
         let folder = tempfile::tempdir().unwrap();
         let disk = filled(folder.path());
         let rows = disk.read().unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_goes_on_though_a_write_has_failed_and_the_library_reads_no_more() {
+    fn reads_continue_after_a_failed_write_breaks_the_database() {
         let folder = tempfile::tempdir().unwrap();
         let disk = filled(folder.path());
         disk.close(0);

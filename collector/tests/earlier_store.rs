@@ -184,7 +184,7 @@ fn open<E: Engine>(engine: E) -> TraceStore<E> {
 }
 
 #[test]
-fn a_file_of_format_5_answers_as_a_store_of_today_and_goes_on_so() {
+fn a_format_5_file_answers_and_continues_like_a_new_store() {
     let folder = earlier();
     let open_earlier = || open(Disk::open(folder.path(), 1 << 20).unwrap());
     let today = open(Memory::default());

@@ -175,13 +175,13 @@ fn decoded_by_python() -> String {
 }
 
 #[test]
-fn golden_rows_are_what_we_write_and_what_an_independent_decoder_reads() {
+fn golden_rows_match_the_writer_and_an_independent_decoder() {
     assert_eq!(golden_text(), written());
     assert_eq!(std::fs::read_to_string(golden("json")).unwrap(), decoded_by_python());
 }
 
 #[test]
-fn a_store_of_golden_rows_reads_back_what_went_in_also_of_the_formats_before() {
+fn golden_rows_of_all_formats_read_back_what_was_stored() {
     for text in [golden_text(), earlier(5), earlier(4), earlier(3)] {
         reads_back_what_went_in(rows_in(&text));
     }
@@ -223,7 +223,7 @@ fn reads_back_what_went_in(rows: Rows) {
 }
 
 #[test]
-fn a_store_of_the_formats_before_is_brought_to_this_one() {
+fn a_store_of_an_earlier_format_is_upgraded() {
     for (format, same_but_for_its_version) in [(3, 4), (4, 4), (5, 5)] {
         let mut brought = rows_in(&earlier(same_but_for_its_version));
         let version = brought.iter_mut().find(|(key, _)| key == b"V").unwrap();
@@ -244,7 +244,7 @@ fn a_store_of_the_formats_before_is_brought_to_this_one() {
 }
 
 #[test]
-fn what_is_stored_in_an_earlier_format_is_not_stored_again_when_it_comes_again() {
+fn pieces_of_an_earlier_format_are_recognised_as_duplicates() {
     let engine = Memory::default();
     let rows = rows_in(&earlier(4));
     engine.write(&mut |to| rows.iter().try_for_each(|(key, value)| to.put(key, value))).unwrap();
@@ -256,7 +256,7 @@ fn what_is_stored_in_an_earlier_format_is_not_stored_again_when_it_comes_again()
 }
 
 #[test]
-fn a_store_of_another_format_is_refused_and_it_is_said_what_to_do() {
+fn a_store_of_an_unknown_format_is_refused_with_advice() {
     let engine = Memory::default();
     engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 4])).unwrap();
     let refused = TraceStore::new(engine).err().unwrap().to_string();

@@ -32,7 +32,7 @@ fn taken(body: &[u8]) -> Vec<bool> {
 }
 
 #[test]
-fn an_address_of_zeros_is_none_in_v1() {
+fn a_zero_address_in_v1_is_ignored() {
     for address in [r#""ipv4":"0.0.0.0""#, r#""ipv6":"::""#] {
         let annotation =
             format!(r#"{{"timestamp":9,"value":"x","endpoint":{{"serviceName":"a",{address}}}}}"#);
@@ -66,7 +66,7 @@ fn a_bad_entry_is_refused_alone() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn refusals_state_what_is_wrong() {
     for (entry, reason) in [
         (r#"{"id":"2"}"#, "failed to read a span: no traceId"),
         (
@@ -84,7 +84,7 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn a_tag_without_a_key_is_no_matter_of_an_id() {
+fn a_tag_without_a_key_is_not_reported_as_a_bad_id() {
     let entry = r#"{"traceId":"1","id":"2","binaryAnnotations":[{"value":"v"}]}"#;
     let error = read_v1(list(&[entry]).as_bytes()).unwrap().remove(0).unwrap_err();
     assert_eq!(error.to_string(), "failed to read a span: no key of a binary annotation");
@@ -102,7 +102,7 @@ fn broken_json_is_refused_as_a_whole() {
 }
 
 #[test]
-fn deep_nesting_is_skipped_where_nobody_reads_it_and_else_refused() {
+fn deep_nesting_is_skipped_in_unread_members_and_else_refused() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let unknown = format!(r#"{{"traceId":"1","id":"2","x":{deep}}}"#);
     let name = format!(r#"{{"traceId":"1","id":"2","name":{deep}}}"#);
@@ -132,7 +132,7 @@ fn bytes_that_are_not_utf_8_are_replaced() {
 /// JavaScript writes half a surrogate pair for a text that was cut within one; and not every writer escapes what JSON requires to
 /// be escaped.
 #[test]
-fn strings_that_are_nearly_json_are_read_as_what_was_meant() {
+fn nearly_valid_json_strings_are_read_as_meant() {
     for (written, read) in [
         (r"cut \ud83d", "cut \u{fffd}"),
         (r"\ude00\ud83d\ud83d\ude00", "\u{fffd}\u{fffd}😀"),
@@ -162,7 +162,7 @@ fn strings_that_are_nearly_json_are_read_as_what_was_meant() {
 }
 
 #[test]
-fn a_number_is_the_text_that_it_was_written_as() {
+fn a_number_for_a_text_keeps_its_spelling() {
     for number in ["7", "17.0", "1.10", "-0", "1e3", "1E400", "123456789012345678901234567890"] {
         let body = format!(
             r#"[{{"traceId":"1","id":"2","name":{number},"annotations":[{{"timestamp":1,"value":{number}}}]}}]"#
@@ -189,7 +189,7 @@ fn a_time_that_is_written_with_a_point_is_exact() {
 }
 
 #[test]
-fn a_value_that_no_reader_shows_may_be_any_number() {
+fn a_numeric_v1_tag_value_of_any_size_is_accepted() {
     for value in ["1e400", "-1E999", "123456789012345678901234567890"] {
         let odd = format!(r#"{{"key":"k","value":{value}}}"#);
         let body = list(&[&format!(r#"{{"traceId":"1","id":"2","binaryAnnotations":[{odd}]}}"#)]);
@@ -199,7 +199,7 @@ fn a_value_that_no_reader_shows_may_be_any_number() {
 }
 
 #[test]
-fn what_comes_after_the_list_is_one_more_entry_that_is_refused() {
+fn text_after_the_list_is_refused_as_one_more_entry() {
     for excess in ["x", "]", "\0", r#"[{"traceId":"1","id":"2"}]"#] {
         assert_eq!(
             taken(format!("{}{excess}", list(&[GOOD, GOOD])).as_bytes()),
@@ -217,7 +217,7 @@ fn what_comes_after_the_list_is_one_more_entry_that_is_refused() {
 }
 
 #[test]
-fn of_a_member_that_comes_twice_the_later_counts_and_null_changes_nothing() {
+fn repeated_members_are_combined_and_null_is_ignored() {
     let twice = concat!(
         r#"{"traceId":"9","traceId":"1","id":"2","name":"a","name":"b","name":null,"timestamp":1,"timestamp":2,"#,
         r#""localEndpoint":{"serviceName":"x","port":1},"localEndpoint":{"serviceName":"a","serviceName":"b"},"#,
@@ -246,7 +246,7 @@ fn an_id_that_is_null_is_refused() {
 }
 
 #[test]
-fn a_span_of_the_other_version_is_refused_with_the_way_to_go() {
+fn a_span_of_the_other_version_is_refused_naming_its_endpoint() {
     let v1 = r#"{"traceId":"1","id":"2","binaryAnnotations":[]}"#;
     let refusal = read_v2(list(&[v1]).as_bytes()).unwrap().remove(0).unwrap_err();
     assert_eq!(refusal.cause(), Cause::OtherVersion);
@@ -259,7 +259,7 @@ fn a_span_of_the_other_version_is_refused_with_the_way_to_go() {
 }
 
 #[test]
-fn limits_hold_for_lengths_and_counts_before_memory_is_taken() {
+fn limits_on_lengths_and_counts_are_enforced() {
     let limits = Limits { max_annotations: 2, max_span_bytes: 300, max_entries: 3, ..Limits::default() };
     let items = |member: &str, open: char, item: fn(usize) -> String, close: char, count: usize| {
         let items: Vec<String> = (0..count).map(item).collect();
@@ -305,7 +305,7 @@ fn line_separators_are_escaped_as_javascript_needs_it() {
 }
 
 #[test]
-fn spans_are_written_in_zipkins_order() {
+fn span_members_are_written_in_zipkins_order() {
     let text = concat!(
         r#"{"traceId":"0000000000000001","parentId":"0000000000000003","id":"0000000000000002","kind":"SERVER","#,
         r#""name":"get","timestamp":5,"duration":6,"#,
@@ -370,7 +370,7 @@ fn span() -> impl Strategy<Value = Span> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(spans in vec(span(), 0..4)) {
+    fn written_spans_are_read_back(spans in vec(span(), 0..4)) {
         let read: Result<Vec<Span>, _> =
             read_v2(v2json::write_trace(&spans).as_bytes()).unwrap().into_iter().collect();
         prop_assert_eq!(read.unwrap(), spans);
@@ -397,7 +397,7 @@ proptest! {
 }
 
 #[test]
-fn a_member_of_another_type_is_named_with_its_place_in_its_span() {
+fn a_member_of_the_wrong_type_is_named_with_its_position() {
     for (members, reason) in [
         (r#""id":null"#, "id: invalid type: null, expected a string at line 1 column 25"),
         (
@@ -422,7 +422,7 @@ fn a_member_of_another_type_is_named_with_its_place_in_its_span() {
 }
 
 #[test]
-fn what_is_odd_outside_of_strings_does_not_hide_what_comes_after_the_list() {
+fn invalid_bytes_outside_strings_hide_nothing_after_the_list() {
     for body in [&b"[2\0\0]\\]"[..], b"[2]\0\\]", br#"[{"traceId":"1","id":"2"}]\]"#] {
         let hides =
             read_v2(body).is_ok_and(|entries| !matches!(entries.last(), Some(Err(BadEntry::AfterList(_)))));

@@ -130,7 +130,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn what_is_empty_or_unknown_is_absent() {
+fn empty_and_unknown_values_are_absent() {
     let bare = r#"{"traceId":"0000000000000001","id":"0000000000000002"}"#;
     let none = Endpoint { ipv4: vec![1, 2, 3], port: -5, ..Endpoint::default() };
     let edge = Span {
@@ -147,7 +147,7 @@ fn what_is_empty_or_unknown_is_absent() {
 }
 
 #[test]
-fn annotations_without_time_or_value_and_tags_without_key_are_left_out_and_counted() {
+fn empty_annotations_and_tags_are_left_out_and_counted() {
     let annotation = |timestamp, value: &str| Annotation { timestamp, value: value.to_owned() };
     let entry = one(Span {
         annotations: vec![annotation(0, "x"), annotation(5, ""), annotation(5, "y"), annotation(5, "y")],
@@ -159,7 +159,7 @@ fn annotations_without_time_or_value_and_tags_without_key_are_left_out_and_count
 }
 
 #[test]
-fn a_bad_span_is_refused_alone_and_its_cause_told() {
+fn a_bad_span_is_refused_alone_with_its_cause() {
     let bad = [
         (Span { trace_id: Vec::new(), ..ids() }, Cause::BadId),
         (Span { trace_id: vec![0; 16], ..ids() }, Cause::BadId),
@@ -202,7 +202,7 @@ fn unknown_fields_and_known_ones_of_another_type_are_skipped() {
 }
 
 #[test]
-fn a_break_inside_a_span_costs_that_span_and_a_break_between_them_the_rest() {
+fn damage_in_a_span_loses_only_it_and_between_spans_the_rest() {
     let good = chunk(1, &ids().encode_to_vec());
     for inside in [&[0x0b][..], &[0x0a, 200, 1], &[0x30, 0xff], &[0x00, 1], &[0x38, 0xff, 0xff]] {
         let body = [good.clone(), chunk(1, inside), good.clone()].concat();
@@ -276,7 +276,7 @@ fn any_span() -> impl Strategy<Value = Span> {
 
 proptest! {
     #[test]
-    fn what_prost_writes_is_read(spans in vec(any_span(), 0..5)) {
+    fn spans_written_by_prost_are_read(spans in vec(any_span(), 0..5)) {
         let entries = read(&list(spans.clone())).unwrap();
         prop_assert_eq!(entries.len(), spans.len());
         for (entry, sent) in entries.into_iter().zip(spans) {

@@ -34,7 +34,7 @@ fn store() -> TraceStore<Memory> {
 }
 
 #[test]
-fn many_questions_with_little_to_tell_take_no_more_memory_than_they_may() {
+fn many_small_remembered_answers_stay_within_the_memory_limit() {
     let (store, remembered) = (store(), RememberedTimes::default());
     let reading = Reading { strict: true, max_bytes: 1 << 20, patience: Duration::from_secs(600) };
     let before = resident_bytes();

@@ -610,12 +610,12 @@ fn run<P: Place>(cases: u32, fails: bool, steps: usize) -> Seen {
 }
 
 #[test]
-fn a_store_answers_as_a_list_of_all_that_was_stored_does() {
+fn a_store_answers_like_the_list_model() {
     run::<Folder>(64, false, 60);
 }
 
 #[test]
-fn a_store_whose_transactions_fail_at_times_answers_as_a_list_does() {
+fn a_store_with_failing_transactions_answers_like_the_list_model() {
     let seen = run::<Faulty>(64, true, 150);
     assert!(seen.failures.get() > 100);
 }

@@ -59,7 +59,7 @@ fn a_trace_without_its_root_still_has_links() {
 }
 
 #[test]
-fn children_stand_in_the_order_of_their_time() {
+fn children_are_ordered_by_time() {
     let timed = |id, timestamp| Span { timestamp: Some(timestamp), ..span(id, Some(1), None, "osd") };
     let tree = Tree::build(vec![timed(2, 30), timed(3, 10), span(1, None, None, "osd"), timed(4, 20)]);
     let ids: Vec<u64> = tree.breadth_first().map(|(span, _)| span.id.get()).collect();
@@ -76,7 +76,7 @@ fn a_long_chain_does_not_exhaust_the_stack() {
 
 /// No span has a kind, so each would look for its caller up to the root.
 #[test]
-fn the_links_of_a_long_chain_take_time_by_its_length_alone() {
+fn links_of_a_long_chain_take_linear_time() {
     const LENGTH: u64 = 400_000;
     let both = |id: u64| Span {
         remote_endpoint: Some(Endpoint::service("disk")),
@@ -98,7 +98,7 @@ fn any_span() -> impl Strategy<Value = Span> {
 
 proptest! {
     #[test]
-    fn any_spans_make_a_tree_that_ends(spans in vec(any_span(), 0..12)) {
+    fn any_spans_make_a_finite_tree(spans in vec(any_span(), 0..12)) {
         let tree = Tree::build(spans.clone());
         let nodes: Vec<_> = tree.breadth_first().map(|(_, node)| std::ptr::from_ref(node)).collect();
         prop_assert_eq!(nodes.iter().collect::<HashSet<_>>().len(), nodes.len());

@@ -49,7 +49,7 @@ fn a_span_with_every_member_is_plain() {
 }
 
 #[test]
-fn a_view_that_is_read_again_holds_the_new_span_alone() {
+fn a_reused_view_holds_only_the_new_span() {
     let mut view = V2View::default();
     assert!(view.read(FULL, &Limits::default()));
     assert!(!view.local.is_empty() && !view.remote.is_empty());
@@ -60,7 +60,7 @@ fn a_view_that_is_read_again_holds_the_new_span_alone() {
 }
 
 #[test]
-fn what_says_nothing_is_none() {
+fn empty_values_are_read_as_by_the_reader() {
     for members in [
         r#""name":"","timestamp":0,"duration":-5"#,
         r#""timestamp":-5,"duration":0"#,
@@ -77,7 +77,7 @@ fn what_says_nothing_is_none() {
 }
 
 #[test]
-fn an_address_is_taken_as_what_it_looks_like() {
+fn addresses_are_recognised_by_their_form() {
     for members in [
         r#""ipv4":"1.2.3.4","ipv6":"2001:db8::1","port":80"#,
         r#""ipv4":"2001:db8::1","ipv6":"1.2.3.4""#,
@@ -90,7 +90,7 @@ fn an_address_is_taken_as_what_it_looks_like() {
 }
 
 #[test]
-fn what_is_unusual_is_not_plain() {
+fn unusual_members_are_not_plain() {
     for members in [
         r#""id":"3""#,
         r#""id":"3","id":"3""#,
@@ -134,7 +134,7 @@ fn what_is_unusual_is_not_plain() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_not_plain() {
+fn a_span_over_a_limit_is_not_plain() {
     let fits = Limits { max_span_bytes: FULL.len(), max_annotations: 2, ..Limits::default() };
     assert!(is_plain(FULL, &fits));
     assert!(!is_plain(FULL, &Limits { max_span_bytes: FULL.len() - 1, ..fits }));
@@ -145,7 +145,7 @@ fn what_is_over_a_limit_is_not_plain() {
 }
 
 #[test]
-fn every_truncation_is_not_plain() {
+fn no_truncated_span_is_plain() {
     for length in 0..FULL.len() {
         assert!(!is_plain(&FULL[..length], &Limits::default()), "{length} bytes");
     }
@@ -187,7 +187,7 @@ fn read_in_place(body: &str, limits: &Limits) -> (usize, bool) {
 }
 
 #[test]
-fn a_list_is_read_in_place_up_to_what_is_unusual() {
+fn a_list_is_read_in_place_up_to_an_unusual_entry() {
     let limits = Limits { max_entries: 3, ..Limits::default() };
     let of = |parts: &[&str]| read_in_place(&parts.concat(), &limits);
     assert_eq!(of(&["[]"]), (0, true));

@@ -197,7 +197,7 @@ async fn batches_that_wait_together_are_committed_together() {
 }
 
 #[tokio::test]
-async fn more_batches_or_bytes_than_may_wait_are_refused_and_not_counted() {
+async fn batches_beyond_the_queue_are_refused_and_not_counted() {
     for gate in [gate(3, 10_000), gate(100, 4 * batch(1).memory())] {
         let first = under_way(&gate);
         let waiting: Vec<Pending> = (2..=4).map(|id| gate.writer.submit(batch(id)).unwrap()).collect();
@@ -229,7 +229,7 @@ async fn a_batch_that_cannot_be_stored_spoils_no_other() {
 }
 
 #[tokio::test]
-async fn where_only_a_new_start_can_help_the_thread_ends_with_the_reason_and_nothing_is_acknowledged() {
+async fn an_unrecoverable_error_ends_the_writer_without_acknowledging() {
     let gate = gate(10, 10_000);
     let first = under_way(&gate);
     let waiting: Vec<Pending> = [2, MOVED, 3].map(|id| gate.writer.submit(batch(id)).unwrap()).into();
@@ -254,7 +254,7 @@ async fn gate_that_failed() -> Gate {
 }
 
 #[tokio::test]
-async fn once_a_commit_failed_no_look_for_what_has_to_leave_makes_it_healthy_again() {
+async fn after_a_failed_commit_retention_does_not_restore_health() {
     let gate = gate_that_failed().await;
     for () in gate.looks.iter().take(3) {
         assert!(!gate.health.report().healthy);
@@ -264,7 +264,7 @@ async fn once_a_commit_failed_no_look_for_what_has_to_leave_makes_it_healthy_aga
 }
 
 #[tokio::test]
-async fn once_a_commit_failed_it_is_healthy_again_when_the_disk_takes_as_much_though_nobody_sends() {
+async fn after_a_failed_commit_a_trial_write_restores_health() {
     let gate = gate_that_failed().await;
     for _ in 0..2 {
         assert_eq!(gate.trials.recv_timeout(LONG), Ok(batch(POISON).memory()));
@@ -278,7 +278,7 @@ async fn once_a_commit_failed_it_is_healthy_again_when_the_disk_takes_as_much_th
 }
 
 #[tokio::test]
-async fn a_look_for_what_has_to_leave_that_failed_is_taken_again_long_before_the_next_is_due() {
+async fn a_failed_retention_step_is_repeated_before_the_next_is_due() {
     let gate = gate_of(rarely_looking(10, 10_000), 2);
     for _ in 0..3 {
         gate.looks.recv_timeout(LONG).unwrap();
@@ -292,7 +292,7 @@ async fn a_look_for_what_has_to_leave_that_failed_is_taken_again_long_before_the
 }
 
 #[tokio::test]
-async fn what_is_written_between_two_looks_of_retention_is_bounded() {
+async fn the_store_grows_a_bounded_amount_between_retention_steps() {
     const MIB: usize = 1 << 20;
     let store = Arc::new(TraceStore::new(Memory::default()).unwrap());
     let options = WriterOptions {
@@ -312,7 +312,7 @@ async fn what_is_written_between_two_looks_of_retention_is_bounded() {
 }
 
 #[tokio::test]
-async fn what_waits_is_committed_before_the_thread_ends() {
+async fn waiting_batches_are_committed_before_the_writer_ends() {
     let gate = gate(10, 10_000);
     let first = under_way(&gate);
     let last = gate.writer.submit(batch(2)).unwrap();

@@ -139,7 +139,7 @@ fn without_texts(span: &Span) -> Span {
 
 proptest! {
     #[test]
-    fn whoever_wants_few_texts_gets_the_same_spans_with_these(pieces in mixed()) {
+    fn reading_only_wanted_texts_gives_the_same_spans(pieces in mixed()) {
         let mut held = Pieces::default();
         let store = stored(pieces.iter().cloned());
         store.read_trace(TraceId::new(0, 1).unwrap(), true, &mut Room::of(usize::MAX), &mut held).unwrap();
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn the_halves_of_a_call_answer_as_zipkin_answers_each_alone((client, server) in halves()) {
+    fn halves_of_a_call_convert_as_zipkin_converts_each_alone((client, server) in halves()) {
         let mut alone = v1_to_v2(&client);
         alone.extend(v1_to_v2(&server));
         for (span, other) in [(0, 1), (1, 0)] {
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn neither_order_nor_repetition_matters(pieces in pieces(), seed in any::<u64>()) {
+    fn order_and_repetition_of_pieces_do_not_matter(pieces in pieces(), seed in any::<u64>()) {
         let expected: HashSet<String> = assemble_v1(&pieces).iter().map(write_span).collect();
         let mut shuffled = [pieces.clone(), pieces].concat();
         let mut state = seed | 1;

@@ -40,7 +40,7 @@ fn as_set(spans: Vec<Span>) -> HashSet<Span> {
 }
 
 #[test]
-fn the_ends_of_a_call_meet_though_each_came_alone() {
+fn separate_begin_and_end_of_a_call_become_one_span() {
     let pieces = [piece("op", vec![event(70, "ss", "osd")]), piece("op", vec![event(20, "sr", "osd")])];
     let spans = assemble_v1(&pieces);
     assert_eq!(spans.len(), 1);
@@ -50,7 +50,7 @@ fn the_ends_of_a_call_meet_though_each_came_alone() {
 }
 
 #[test]
-fn each_service_of_a_local_span_keeps_the_time_that_it_gave() {
+fn each_service_of_a_local_span_keeps_its_reported_time() {
     let of = |service, start, duration| V1Span {
         timestamp: Some(start),
         duration: Some(duration),
@@ -83,7 +83,7 @@ fn a_late_piece_lengthens_the_span() {
 }
 
 #[test]
-fn a_time_that_no_clock_shows_is_none_and_no_end_is_beyond_what_numbers_tell() {
+fn impossible_times_are_ignored_and_ends_do_not_overflow() {
     let of = |timestamp, duration, value| V1Span {
         timestamp: Some(timestamp),
         duration: Some(duration),
@@ -115,7 +115,7 @@ fn a_span_whose_pieces_know_no_end_has_no_duration() {
 }
 
 #[test]
-fn a_record_that_was_shipped_twice_is_there_once() {
+fn a_record_shipped_twice_appears_once() {
     let placed = |timestamp, value, position| Annotation {
         position: Some(position),
         source: None,
@@ -176,7 +176,7 @@ fn the_later_of_two_values_is_shown_whichever_piece_it_came_in() {
 }
 
 #[test]
-fn each_side_keeps_its_name() {
+fn each_side_of_a_call_keeps_its_name() {
     let client = V1Span {
         timestamp: Some(10),
         duration: Some(90),
@@ -212,7 +212,7 @@ fn told_of(service: &str, values: &[&str], keys: &[&str]) -> (Option<String>, Ve
 }
 
 #[test]
-fn what_says_not_where_it_was_is_of_the_first_service_of_its_piece() {
+fn items_without_a_host_belong_to_their_pieces_first_service() {
     let near = piece("op", vec![event(10, "near", "gateway")]);
     for nowhere in [None, Some(Endpoint::default())] {
         let unknown = Annotation { host: nowhere.clone(), ..event(30, "unknown", "") };
@@ -235,7 +235,7 @@ fn what_says_not_where_it_was_is_of_the_first_service_of_its_piece() {
 
 /// An address names the other side.
 #[test]
-fn what_says_not_where_it_was_is_not_of_the_other_side() {
+fn items_without_a_host_never_belong_to_the_remote_side() {
     let near = piece("op", vec![event(10, "near", "gateway")]);
     let far = V1Span {
         binary_annotations: vec![tag("sa", "", at("database")), tag("k", "v", None)],
@@ -245,7 +245,7 @@ fn what_says_not_where_it_was_is_not_of_the_other_side() {
 }
 
 #[test]
-fn marks_and_addresses_that_say_not_where_do_not_count_as_in_zipkin() {
+fn marks_and_addresses_without_a_host_are_ignored() {
     let served = Annotation { host: None, ..event(20, "sr", "") };
     let pieces = [
         V1Span {
@@ -260,7 +260,7 @@ fn marks_and_addresses_that_say_not_where_do_not_count_as_in_zipkin() {
 }
 
 #[test]
-fn a_span_that_came_whole_is_as_zipkin_makes_it() {
+fn a_span_in_one_piece_is_converted_as_by_zipkin() {
     let whole = V1Span {
         annotations: vec![
             event(30, "late", "osd"),
@@ -275,7 +275,7 @@ fn a_span_that_came_whole_is_as_zipkin_makes_it() {
 }
 
 #[test]
-fn of_several_names_by_one_service_the_earliest_stays() {
+fn the_earliest_of_a_services_span_names_is_kept() {
     let with_tag = |timestamp| V1Span {
         timestamp,
         binary_annotations: vec![tag("k", "v", at("osd"))],
@@ -299,7 +299,7 @@ fn of_several_names_by_one_service_the_earliest_stays() {
 }
 
 #[test]
-fn a_name_is_that_of_who_wrote_with_it_and_not_of_whom_it_calls() {
+fn a_span_name_belongs_to_its_writer_not_to_the_service_called() {
     let client = V1Span {
         binary_annotations: vec![tag("sa", "", at("osd"))],
         ..piece("call", vec![event(10, "cs", "gateway"), event(100, "cr", "gateway")])
@@ -315,7 +315,7 @@ fn a_name_is_that_of_who_wrote_with_it_and_not_of_whom_it_calls() {
 }
 
 #[test]
-fn a_call_keeps_its_time_whatever_is_told_of_parts_of_it() {
+fn a_call_keeps_its_time_despite_times_of_its_parts() {
     let served = piece("op", vec![event(10, "sr", "osd"), event(90, "ss", "osd")]);
     for service in ["osd", "gateway"] {
         let part =
@@ -335,7 +335,7 @@ fn a_call_keeps_its_time_whatever_is_told_of_parts_of_it() {
 }
 
 #[test]
-fn the_time_of_a_call_or_of_serving_one_is_not_that_of_another_service_which_the_same_piece_names() {
+fn a_calls_time_is_not_given_to_other_services_in_its_piece() {
     for [begin, end] in [["cs", "cr"], ["sr", "ss"]] {
         let marks = vec![event(5, "x", "osd"), event(10, begin, "gw"), event(20, end, "gw")];
         let call = V1Span { timestamp: Some(10), duration: Some(10), ..piece("op", marks) };
@@ -346,7 +346,7 @@ fn the_time_of_a_call_or_of_serving_one_is_not_that_of_another_service_which_the
 }
 
 #[test]
-fn a_mark_that_names_no_service_does_not_make_a_part_a_side_of_the_call() {
+fn a_mark_without_a_service_makes_no_side_of_a_call() {
     let nowhere = Annotation { timestamp: 10, value: "sr".into(), ..Annotation::default() };
     let part = |timestamp, duration, annotations| V1Span {
         timestamp: Some(timestamp),
@@ -360,7 +360,7 @@ fn a_mark_that_names_no_service_does_not_make_a_part_a_side_of_the_call() {
 }
 
 #[test]
-fn a_server_without_a_client_keeps_the_time_that_it_gave_and_is_not_shared() {
+fn a_server_without_a_client_keeps_its_time_and_is_not_shared() {
     let served = V1Span {
         timestamp: Some(9),
         duration: Some(83),
@@ -415,7 +415,7 @@ fn told(pieces: &[V1Span]) -> HashSet<(Kind, String, String, String, Option<i64>
 }
 
 #[test]
-fn sides_that_contradict_each_other_are_spans_of_their_own() {
+fn contradicting_sides_become_separate_spans() {
     const CLIENT: [&str; 2] = ["cs", "cr"];
     const SERVER: [&str; 2] = ["sr", "ss"];
     let cases = [
@@ -433,7 +433,7 @@ fn sides_that_contradict_each_other_are_spans_of_their_own() {
 }
 
 #[test]
-fn what_knows_no_side_whole_joins_that_of_its_service() {
+fn a_piece_without_marks_joins_the_side_of_its_service() {
     let servers = ["x", "y"].map(|service| whole_side("serve", ["sr", "ss"], 100, service, "1"));
     let late = piece("serve", vec![event(170, "flushed", "y")]);
     let spans = assemble_v1(&[servers.as_slice(), &[late]].concat());
@@ -444,7 +444,7 @@ fn what_knows_no_side_whole_joins_that_of_its_service() {
 
 /// If each piece were compared with all others, this would take minutes.
 #[test]
-fn very_many_pieces_that_tell_the_same_call_are_one_span() {
+fn very_many_pieces_of_one_call_become_one_span() {
     const PIECES: usize = 200_000;
     let pieces: Vec<V1Span> = (0..PIECES)
         .map(|number| {
@@ -460,7 +460,7 @@ fn very_many_pieces_that_tell_the_same_call_are_one_span() {
 }
 
 #[test]
-fn a_span_in_pieces_keeps_all_of_its_traces_id_and_the_parent_and_debug_flag_that_any_knows() {
+fn assembled_spans_keep_the_full_trace_id_parent_and_debug_flag() {
     let of = |parent_id, value| V1Span {
         trace_id_high: Some(7),
         debug: value == "b",
@@ -481,7 +481,7 @@ fn traces_that_share_the_low_half_of_their_ids_stay_apart() {
 }
 
 #[test]
-fn whole_spans_stay_as_they_came_but_not_twice() {
+fn whole_v2_spans_stay_unchanged_but_are_deduplicated() {
     let span = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap());
     let named = Span { name: Some("x".to_owned()), ..span.clone() };
     let pieces = [&span, &named, &span].map(|span| Piece::V2(span.clone()));
@@ -489,7 +489,7 @@ fn whole_spans_stay_as_they_came_but_not_twice() {
 }
 
 #[test]
-fn each_span_stands_where_its_first_piece_came() {
+fn spans_are_ordered_by_their_first_pieces() {
     let whole = |id| Piece::V2(Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(id).unwrap()));
     let part = |id, value| Piece::V1(V1Span { id, ..piece("op", vec![event(10, value, "osd")]) });
     let pieces =
@@ -499,7 +499,7 @@ fn each_span_stands_where_its_first_piece_came() {
 }
 
 #[test]
-fn a_span_that_is_sent_again_as_it_was_read_is_there_once() {
+fn a_span_sent_back_as_it_was_read_appears_once() {
     let at = |nanos, value| Annotation { nanos: Some(nanos), ..event(7, value, "osd") };
     let recorded = piece("op", vec![at(10, "b"), at(20, "a")]);
     let answered = assemble_v1(slice::from_ref(&recorded)).remove(0);
@@ -514,7 +514,7 @@ fn a_span_that_is_sent_again_as_it_was_read_is_there_once() {
 }
 
 #[test]
-fn of_a_call_and_its_copy_the_one_whose_marks_are_known_stays_whatever_comes_first() {
+fn the_copy_of_a_call_with_known_marks_is_kept() {
     for (marks, has_end) in [(&["cs", "cr"][..], true), (&["sr"], false)] {
         let called = piece("op", marks.iter().map(|mark| event(7, mark, "rbd")).collect());
         let answered = assemble_v1(slice::from_ref(&called)).remove(0);
@@ -525,6 +525,6 @@ fn of_a_call_and_its_copy_the_one_whose_marks_are_known_stays_whatever_comes_fir
 }
 
 #[test]
-fn nothing_is_made_of_nothing() {
+fn no_pieces_make_no_spans() {
     assert!(assemble(Vec::new()).is_empty());
 }

@@ -78,7 +78,7 @@ fn nested_span() -> Vec<u8> {
 }
 
 #[test]
-fn annotations_without_time_are_counted_and_the_others_of_the_span_stored() {
+fn empty_annotations_are_counted_and_the_others_stored() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let mut span = crate::running::span(5);
@@ -95,7 +95,7 @@ fn annotations_without_time_are_counted_and_the_others_of_the_span_stored() {
 }
 
 #[test]
-fn a_scribe_call_that_cannot_be_read_gets_an_exception_and_the_connection_goes_on() {
+fn an_unreadable_scribe_call_gets_an_exception_not_a_hangup() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let mut scribe = Scribe::connect(collector.scribe);
@@ -123,7 +123,7 @@ fn assert_exception(scribe: &mut Scribe, kind: i32) {
 }
 
 #[test]
-fn frames_that_are_absurd_or_cut_off_end_their_connection_only() {
+fn absurd_or_truncated_frames_end_only_their_connection() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let mut neighbour = Scribe::connect(collector.scribe);
@@ -166,7 +166,7 @@ fn announced_lengths_take_no_memory_before_their_bytes_come() {
 }
 
 #[test]
-fn a_silent_connection_is_closed_after_its_time() {
+fn a_silent_connection_is_closed_after_its_idle_time() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("collector.toml");
     std::fs::write(&file, "scribe_idle_seconds = 1\n").unwrap();
@@ -177,7 +177,7 @@ fn a_silent_connection_is_closed_after_its_time() {
 }
 
 #[test]
-fn connections_that_say_nothing_take_no_places_of_those_that_do() {
+fn silent_connections_make_room_for_talking_ones() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("collector.toml");
     std::fs::write(&file, "scribe_max_connections = 2\n").unwrap();
@@ -208,7 +208,7 @@ fn a_bad_entry_of_a_json_list_is_counted_and_its_neighbours_are_stored() {
 }
 
 #[test]
-fn a_json_list_that_breaks_off_is_refused_whole_and_counts_as_one_entry() {
+fn a_truncated_json_list_is_refused_whole_and_counts_once() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let spans = r#"[{"traceId":"1","id":"1","tags":{"a":"b"}},{"traceId":"2","id":"1"}"#;
@@ -231,7 +231,7 @@ fn a_json_list_that_breaks_off_is_refused_whole_and_counts_as_one_entry() {
 }
 
 #[test]
-fn bodies_of_which_nothing_can_be_used_are_bad_requests_with_a_reason() {
+fn unusable_bodies_are_bad_requests_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let deep = "[".repeat(200_000);
@@ -273,7 +273,7 @@ fn bodies_of_which_nothing_can_be_used_are_bad_requests_with_a_reason() {
 }
 
 #[test]
-fn who_posts_what_it_does_not_say_is_told_what_to_change_and_so_is_who_lists_rejects() {
+fn mislabelled_bodies_are_refused_with_advice_what_to_change() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let span = br#"{"traceId":"1","id":"1"}"#;

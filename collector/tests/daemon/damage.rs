@@ -68,7 +68,7 @@ fn whole_traces(store: &dyn Store) -> u64 {
 }
 
 #[test]
-fn a_damaged_piece_is_left_out_and_counted_and_no_other_is() {
+fn only_the_damaged_piece_is_left_out_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = filled(folder.path());
     let wanted = needle(17).into_bytes();
@@ -82,7 +82,7 @@ fn a_damaged_piece_is_left_out_and_counted_and_no_other_is() {
 }
 
 #[test]
-fn a_file_without_a_beginning_is_set_aside_and_all_its_pieces_are_stored_anew() {
+fn a_file_without_its_header_is_set_aside_and_salvaged() {
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = filled(folder.path());
     bytes[..4096].fill(0);
@@ -101,7 +101,7 @@ fn a_file_without_a_beginning_is_set_aside_and_all_its_pieces_are_stored_anew() 
 }
 
 #[test]
-fn a_file_that_an_interrupted_start_set_aside_is_counted_by_the_one_that_stores_it_anew() {
+fn a_file_set_aside_by_an_interrupted_start_is_salvaged() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     fs::rename(folder.path().join(FILE_NAME), folder.path().join(format!("{FILE_NAME}.damaged-1"))).unwrap();
@@ -113,7 +113,7 @@ fn a_file_that_an_interrupted_start_set_aside_is_counted_by_the_one_that_stores_
 }
 
 #[test]
-fn a_torn_file_gives_what_is_whole_in_it() {
+fn a_torn_file_yields_its_whole_pieces_and_a_balanced_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = filled(folder.path());
     for eighths in 0..8 {
@@ -126,7 +126,7 @@ fn a_torn_file_gives_what_is_whole_in_it() {
 }
 
 #[test]
-fn flipped_bytes_anywhere_cost_no_more_pieces_than_there_are_of_them() {
+fn each_flipped_bit_costs_at_most_one_piece() {
     const FLIPS: u64 = 24;
     let folder = tempfile::tempdir().unwrap();
     let bytes = filled(folder.path());
@@ -152,7 +152,7 @@ fn places(of: &[u8], bytes: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn an_index_that_is_found_damaged_costs_no_trace_after_the_next_start() {
+fn a_damaged_index_loses_no_trace_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = filled(folder.path());
     // Only the index writes the two halves of an id one after the other.
@@ -175,7 +175,7 @@ fn an_index_that_is_found_damaged_costs_no_trace_after_the_next_start() {
 }
 
 #[test]
-fn an_index_that_cannot_be_opened_is_made_anew_at_once() {
+fn an_unreadable_index_is_rebuilt_at_once() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let file = Database::open(folder.path().join(FILE_NAME)).unwrap();
@@ -193,7 +193,7 @@ fn an_index_that_cannot_be_opened_is_made_anew_at_once() {
 }
 
 #[test]
-fn what_is_stored_nowhere_is_not_acknowledged_after_the_folder_was_removed() {
+fn nothing_is_acknowledged_after_the_data_folder_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = Collector::start(folder.path());
     let mut scribe = Scribe::connect(collector.scribe);
@@ -208,7 +208,7 @@ fn what_is_stored_nowhere_is_not_acknowledged_after_the_folder_was_removed() {
 }
 
 #[test]
-fn after_kill_9_and_damage_the_collector_starts_by_itself_with_what_it_acknowledged() {
+fn acknowledged_spans_survive_kill_9_and_a_damaged_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = Collector::start(folder.path());
     let mut scribe = Scribe::connect(collector.scribe);

@@ -19,7 +19,7 @@ fn proto3(trace_id: u8, id: u8) -> Vec<u8> {
 }
 
 #[test]
-fn protocol_buffers_are_taken_plain_and_compressed_and_a_bad_span_is_refused_alone() {
+fn protobuf_is_read_plain_and_gzipped_refusing_only_bad_spans() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     assert_eq!(collector.post("/api/v2/spans", &[PROTOBUF], &proto3(1, 1)), (202, String::new()));
@@ -35,7 +35,7 @@ fn protocol_buffers_are_taken_plain_and_compressed_and_a_bad_span_is_refused_alo
 }
 
 #[test]
-fn a_span_whose_text_is_nearly_json_is_stored_and_one_that_is_none_is_refused_alone() {
+fn nearly_valid_json_spans_are_stored_and_only_invalid_refused() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let span = |trace: &str, name: &str| format!(r#"{{"traceId":"{trace}","id":"1","name":"{name}"}}"#);
@@ -57,7 +57,7 @@ fn a_span_whose_text_is_nearly_json_is_stored_and_one_that_is_none_is_refused_al
 }
 
 #[test]
-fn a_path_with_more_slashes_or_escapes_than_it_needs_is_the_same_and_one_that_is_none_is_named_once() {
+fn odd_spellings_of_paths_work_and_unknown_paths_log_once() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let file = std::fs::File::create(&log).unwrap();
@@ -78,7 +78,7 @@ fn a_path_with_more_slashes_or_escapes_than_it_needs_is_the_same_and_one_that_is
 }
 
 #[test]
-fn types_and_codings_are_what_they_are_in_any_case() {
+fn content_types_and_codings_ignore_case() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let json = |trace: u64| format!(r#"[{{"traceId":"{trace}","id":"1"}}]"#).into_bytes();
@@ -99,7 +99,7 @@ fn types_and_codings_are_what_they_are_in_any_case() {
 }
 
 #[test]
-fn every_reject_is_counted_by_transport_and_cause_and_its_reason_can_be_read() {
+fn rejects_are_counted_by_transport_and_cause_with_reasons() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     Scribe::connect(collector.scribe).log(&[entry("%%%"), span_entry(1), span_entry(0)]).unwrap();
@@ -137,7 +137,7 @@ pub(super) fn head(collector: &Collector, request: &str) -> String {
 
 /// `nc` and `socat` close their sending side like this at the end of their input.
 #[test]
-fn who_closes_its_own_direction_after_a_request_is_answered_and_its_spans_are_stored() {
+fn a_half_closed_connection_is_answered_and_its_spans_stored() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let answer_to = |request: &str| {
@@ -161,7 +161,7 @@ fn who_closes_its_own_direction_after_a_request_is_answered_and_its_spans_are_st
 
 /// Each piece of a file is read by another thread and awaited; meanwhile the end of the client's input is seen again.
 #[test]
-fn who_closes_its_own_direction_gets_all_of_a_large_answer() {
+fn a_half_closed_connection_gets_a_large_answer_whole() {
     const LENGTH: u64 = 8 << 20;
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("index.html"), "").unwrap();
@@ -186,7 +186,7 @@ fn who_closes_its_own_direction_gets_all_of_a_large_answer() {
 }
 
 #[test]
-fn web_pages_of_every_origin_may_query_and_post_unless_told_otherwise() {
+fn cors_allows_every_origin_unless_configured() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let answer = head(&collector, "GET /api/v2/services HTTP/1.1\r\nOrigin: http://page.example");

@@ -13,7 +13,7 @@ use crate::limits::configured;
 use crate::running::{Collector, Scribe, command, entry, ready_file, span, span_entry, told};
 
 #[test]
-fn spans_are_in_the_category_that_is_configured() {
+fn scribe_entries_are_read_from_the_configured_category() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "scribe_category = \"spans\"\n");
     let other = LogEntry { category: "spans".to_owned(), ..span_entry(2) };
@@ -23,7 +23,7 @@ fn spans_are_in_the_category_that_is_configured() {
 }
 
 #[test]
-fn the_log_is_in_the_format_that_is_configured() {
+fn the_log_has_the_configured_format() {
     let folder = tempfile::tempdir().unwrap();
     let said_as = |format: &str| {
         let (file, log) = (folder.path().join("collector.toml"), folder.path().join("log"));
@@ -44,7 +44,7 @@ fn the_log_is_in_the_format_that_is_configured() {
 
 /// Anybody who reads only the log must not take a collector for ready that ends.
 #[test]
-fn a_collector_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
+fn a_collector_failing_to_write_its_ready_file_logs_no_ready() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(ready_file(folder.path())).unwrap();
     let failed = command(folder.path()).output().unwrap();
@@ -62,7 +62,7 @@ fn deep(levels: usize) -> Vec<u8> {
 }
 
 #[test]
-fn structures_nest_as_deep_as_is_configured() {
+fn structures_may_nest_to_the_configured_depth() {
     for (max_depth, levels, status) in [(4, 2, 202), (4, 10, 400), (16, 10, 202)] {
         let folder = tempfile::tempdir().unwrap();
         let collector = configured(folder.path(), &format!("max_depth = {max_depth}\n"));
@@ -72,14 +72,14 @@ fn structures_nest_as_deep_as_is_configured() {
 }
 
 #[test]
-fn offered_tags_are_those_that_are_configured_in_order() {
+fn autocomplete_keys_are_the_configured_ones_sorted() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "autocomplete_keys = [\"pool\", \"disk\"]\n");
     assert_eq!(collector.get("/api/v2/autocompleteKeys").1, r#"["disk","pool"]"#);
 }
 
 #[test]
-fn where_the_page_would_be_it_says_which_key_it_needs() {
+fn without_ui_dir_the_page_names_the_missing_key() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("index.html"), "the page").unwrap();
     let paths = ["/", "/zipkin", "/zipkin/"];
@@ -109,7 +109,7 @@ fn big_entry(trace_id: i64, bytes: usize) -> LogEntry {
 const PARTIAL: &str = "blkin-partial";
 
 #[test]
-fn an_answer_has_no_more_of_spans_than_is_configured() {
+fn an_answer_holds_at_most_the_configured_bytes_of_spans() {
     for (query_max_mib, traces, left_out) in [(1, 1, Some("query_max_mib")), (64, 3, None)] {
         let folder = tempfile::tempdir().unwrap();
         let collector = configured(folder.path(), &format!("query_max_mib = {query_max_mib}\n"));
@@ -139,7 +139,7 @@ fn resident_bytes(file: &Path) -> usize {
 }
 
 #[test]
-fn about_as_much_of_the_file_stays_in_the_page_cache_as_the_cache_that_is_configured_has() {
+fn the_page_cache_holds_about_as_much_as_cache_mib() {
     const SENT: usize = 24 << 20;
     let resident_with = |cache_mib: usize| {
         // A folder on a disk, which the system's temporary folder may not be.

@@ -107,7 +107,7 @@ fn an_answer_takes_little_more_memory_than_its_spans_and_their_text() {
 
 /// Each of these spans takes much more memory than its text.
 #[test]
-fn an_answer_of_very_many_little_v1_spans_takes_some_times_what_it_may_have_and_no_more() {
+fn an_answer_of_many_small_v1_spans_takes_bounded_memory() {
     const MOST_MIB: u64 = 8;
     let folder = tempfile::tempdir().unwrap();
     let settings = format!("query_max_mib = {MOST_MIB}\n");
@@ -133,7 +133,7 @@ fn an_answer_of_very_many_little_v1_spans_takes_some_times_what_it_may_have_and_
 }
 
 #[test]
-fn limits_of_counts_and_lengths_are_the_configurations() {
+fn configured_limits_on_counts_and_lengths_are_enforced() {
     let folder = tempfile::tempdir().unwrap();
     let text = "max_entries = 2\nmax_annotations = 2\nmax_span_kib = 1\nmax_message_mib = 1\nmax_depth = 4\n";
     let collector = configured(folder.path(), text);
@@ -179,7 +179,7 @@ fn closed(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn slow_and_silent_http_clients_are_let_go() {
+fn slow_and_silent_http_clients_are_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let text = "http_idle_seconds = 1\nmessage_seconds = 1\nhttp_max_connections = 4\n";
     let collector = configured(folder.path(), text);
@@ -215,7 +215,7 @@ fn slow_and_silent_http_clients_are_let_go() {
 }
 
 #[test]
-fn a_head_that_does_not_end_is_refused_before_it_is_much() {
+fn a_request_head_over_80_kib_is_refused() {
     const MOST: usize = 80 << 10;
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
@@ -231,7 +231,7 @@ fn a_head_that_does_not_end_is_refused_before_it_is_much() {
 }
 
 #[test]
-fn a_client_that_takes_no_answer_is_let_go() {
+fn a_client_that_reads_no_answers_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "http_idle_seconds = 1\nhttp_max_connections = 1\n");
     let mut viewer = TcpStream::connect(collector.http).unwrap();
@@ -260,7 +260,7 @@ fn a_scribe_frame_that_takes_too_long_ends_its_connection() {
 }
 
 #[test]
-fn who_connects_beyond_the_limit_waits_for_a_place_and_the_log_says_so() {
+fn connections_beyond_the_limit_wait_and_are_logged() {
     let folder = tempfile::tempdir().unwrap();
     let (file, log) = (folder.path().join("collector.toml"), folder.path().join("log"));
     std::fs::write(&file, "http_max_connections = 1\n").unwrap();
@@ -285,7 +285,7 @@ fn who_connects_beyond_the_limit_waits_for_a_place_and_the_log_says_so() {
 }
 
 #[test]
-fn who_says_nothing_makes_room_for_who_asks() {
+fn silent_http_clients_make_room_for_asking_ones() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(
         folder.path(),
@@ -322,7 +322,7 @@ fn who_says_nothing_makes_room_for_who_asks() {
 }
 
 #[test]
-fn a_viewer_that_stands_still_does_not_hold_up_the_end() {
+fn a_stalled_viewer_does_not_delay_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = configured(folder.path(), "http_idle_seconds = 3600\nlive_queue_kib = 64\n");
     let mut viewer = TcpStream::connect(collector.http).unwrap();
@@ -356,7 +356,7 @@ fn traces_that_nearly_match(ids: Range<u32>) -> String {
 }
 
 #[test]
-fn searches_leave_a_place_to_who_wants_one_trace() {
+fn searches_leave_a_place_for_reading_one_trace() {
     const SEARCHES: usize = 12;
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "query_concurrency = 2\nquery_seconds = 3600\n");
@@ -389,7 +389,7 @@ fn padded(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn messages_that_are_only_announced_keep_nobody_waiting() {
+fn announced_but_unsent_messages_delay_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "message_seconds = 3600\nhttp_idle_seconds = 3600\n");
     let head = "POST /api/v2/spans HTTP/1.1\r\nHost: x\r\n";
@@ -422,7 +422,7 @@ fn messages_that_are_only_announced_keep_nobody_waiting() {
 }
 
 #[test]
-fn who_holds_memory_in_silence_makes_room_for_others() {
+fn a_silent_sender_holding_memory_makes_room_for_others() {
     let folder = tempfile::tempdir().unwrap();
     // Only one large message can be read at a time.
     let text = "max_message_mib = 1\nmax_reading_mib = 2\nmessage_seconds = 3600\nhttp_idle_seconds = 3600\n";

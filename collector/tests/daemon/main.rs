@@ -22,7 +22,7 @@ use blkin_thrift::scribe::{Outcome, ResultCode};
 use running::{Collector, Scribe, command, span_entry, wait_for};
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_spans_survive_kill_9() {
     let folder = tempfile::tempdir().unwrap();
     let mut acknowledged: Vec<i64> = Vec::new();
     for round in 1..=3 {
@@ -63,7 +63,7 @@ fn send_until_killed(mut scribe: Scribe, first: i64, tell: &Sender<i64>) {
 }
 
 #[test]
-fn sigterm_answers_what_was_read_and_ends_with_0() {
+fn sigterm_answers_requests_already_read_and_exits_with_0() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = Collector::start(folder.path());
     let mut scribe = Scribe::connect(collector.scribe);
@@ -86,7 +86,7 @@ fn sigterm_answers_what_was_read_and_ends_with_0() {
 }
 
 #[test]
-fn requests_of_one_connection_are_answered_in_order_and_repeats_are_stored_once() {
+fn pipelined_calls_are_answered_in_order_and_repeats_stored_once() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let mut scribe = Scribe::connect(collector.scribe);
@@ -104,7 +104,7 @@ fn requests_of_one_connection_are_answered_in_order_and_repeats_are_stored_once(
 }
 
 #[test]
-fn the_ledger_goes_on_after_a_restart() {
+fn the_ledger_continues_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for round in 1..=3 {
         let mut collector = Collector::start(folder.path());
@@ -118,7 +118,7 @@ fn the_ledger_goes_on_after_a_restart() {
 }
 
 #[test]
-fn a_clock_that_is_behind_what_is_stored_is_told_by_health_and_metrics() {
+fn health_and_metrics_report_a_clock_behind_the_store() {
     const YEAR_MS: u64 = 365 * 86_400_000;
     let folder = tempfile::tempdir().unwrap();
     let store = store::open(&folder.path().join("data"), 1 << 20, &Arc::default()).unwrap();
@@ -138,7 +138,7 @@ fn a_clock_that_is_behind_what_is_stored_is_told_by_health_and_metrics() {
 }
 
 #[test]
-fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_again_though_nobody_sends() {
+fn a_full_disk_answers_try_later_and_recovers_without_senders() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let collector = on_a_small_disk(folder.path(), &log);
@@ -163,7 +163,7 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
 }
 
 #[test]
-fn a_collector_that_was_killed_on_a_full_disk_starts_answers_and_goes_on_once_there_is_room() {
+fn a_collector_killed_on_a_full_disk_restarts_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let mut collector = on_a_small_disk(folder.path(), &log);
@@ -202,7 +202,7 @@ fn a_collector_that_was_killed_on_a_full_disk_starts_answers_and_goes_on_once_th
 }
 
 #[test]
-fn a_disk_that_takes_no_write_at_all_has_what_is_stored_answered_and_more_stored_once_it_does() {
+fn an_unwritable_disk_still_answers_queries_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::spawn(folder.path(), &mut command(folder.path()));
     let mut scribe = Scribe::connect(collector.scribe);
@@ -232,7 +232,7 @@ fn a_disk_that_takes_no_write_at_all_has_what_is_stored_answered_and_more_stored
 }
 
 #[test]
-fn a_start_over_a_read_only_disk_answers_and_goes_on_once_it_can_be_written() {
+fn a_start_on_a_read_only_disk_answers_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let mut before = Collector::start(folder.path());
     assert_eq!(Scribe::connect(before.scribe).log(&[big_entry(1)]).unwrap(), ResultCode::Ok);
@@ -326,7 +326,7 @@ fn exit_codes_tell_a_good_a_bad_and_an_unusable_configuration_apart() {
 }
 
 #[test]
-fn a_wrong_variable_is_bad_configuration_and_named() {
+fn an_invalid_variable_is_a_configuration_error_naming_it() {
     for (variable, text) in [
         ("BLKIN_COLLECTOR_SAMPLE_RATE", "half"),
         ("BLKIN_COLLECTOR_SAMPLE_RATE", "7"),
@@ -344,7 +344,7 @@ fn a_wrong_variable_is_bad_configuration_and_named() {
 }
 
 #[test]
-fn a_store_that_cannot_be_written_is_found_by_the_check_which_makes_nothing() {
+fn check_config_finds_an_unwritable_store_and_creates_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let check = |data: &std::path::Path| {
         let flags = ["--check-config", "--config", "/dev/null", "--data-dir", data.to_str().unwrap()];
@@ -364,7 +364,7 @@ fn a_store_that_cannot_be_written_is_found_by_the_check_which_makes_nothing() {
 }
 
 #[test]
-fn a_store_in_use_and_a_taken_port_are_runtime_failures_that_say_what_to_do() {
+fn a_store_in_use_or_a_taken_port_fails_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let output = command(folder.path()).output().unwrap();
@@ -434,7 +434,7 @@ fn a_page_is_served_with_its_routes_types_and_configuration() {
 }
 
 #[test]
-fn who_leaves_out_zipkin_is_sent_there_with_what_was_asked() {
+fn paths_without_zipkin_redirect_there_keeping_the_query() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("index.html"), "the page").unwrap();
     let collector =

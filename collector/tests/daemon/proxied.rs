@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::limits::configured;
 
 #[test]
-fn all_that_is_asked_for_is_under_zipkin_too() {
+fn every_endpoint_is_served_under_zipkin_too() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "");
     for path in ["/api/v2/services", "/api/blkin/ledger", "/api/blkin/rejects", "/metrics", "/healthz"] {
@@ -27,7 +27,7 @@ const PAGE: &str = r#"<base href="/zipkin/"><link rel="icon" href="/zipkin/favic
 <script src="/zipkin/static/js/index.js"></script>"#;
 
 #[test]
-fn a_page_that_browsers_find_elsewhere_names_its_files_and_itself_there() {
+fn ui_base_path_rewrites_the_pages_links_and_redirects() {
     for (configured_path, base, led_to) in [
         ("/tracing/zipkin", "/tracing/zipkin", "/tracing/zipkin"),
         ("/zipkin/", "/zipkin", "/zipkin"),

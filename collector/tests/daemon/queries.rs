@@ -21,7 +21,7 @@ fn post_journal(collector: &Collector, trace: &str, daemon: &str, time_us: u64) 
 }
 
 #[test]
-fn the_time_between_two_annotations_is_measured_by_service_within_a_window() {
+fn intervals_are_measured_by_service_within_a_window() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     for (trace, daemon, time_s) in
@@ -51,7 +51,7 @@ fn the_time_between_two_annotations_is_measured_by_service_within_a_window() {
 
 /// A call within a microsecond has no duration in v2: there only its sender knows whether it ended.
 #[test]
-fn calls_within_a_microsecond_count_and_those_whose_end_nobody_told_are_named() {
+fn intervals_count_instant_calls_and_report_missing_ends() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let mark = |value: &str, us: u64| {
@@ -81,7 +81,7 @@ fn calls_within_a_microsecond_count_and_those_whose_end_nobody_told_are_named() 
 
 /// A producer and a consumer that share a span, as in v1, and two that do not, as in v2.
 #[test]
-fn the_time_of_a_message_is_told_of_the_service_that_received_it() {
+fn message_intervals_belong_to_the_receiving_service() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let mark = |value: &str, us: u64, service: &str| {
@@ -108,7 +108,7 @@ fn the_time_of_a_message_is_told_of_the_service_that_received_it() {
 }
 
 #[test]
-fn an_answer_says_when_the_configuration_let_it_have_fewer_traces_than_were_asked_for() {
+fn a_header_tells_when_query_max_traces_reduced_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "query_max_traces = 2\n");
     let ask = |limit: u32| {
@@ -125,7 +125,7 @@ fn an_answer_says_when_the_configuration_let_it_have_fewer_traces_than_were_aske
 }
 
 #[test]
-fn an_answer_of_some_size_is_compressed_for_who_takes_that() {
+fn large_answers_are_compressed_for_clients_that_accept_gzip() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("index.html");
     std::fs::write(&page, "again and ".repeat(1000)).unwrap();
@@ -162,8 +162,7 @@ fn an_answer_of_some_size_is_compressed_for_who_takes_that() {
 
 /// RFC 9110, 8.8.3.3: a strong tag would have to differ between codings. And 15.4.5: a cache must know that there are several.
 #[test]
-fn a_file_of_the_page_has_a_weak_tag_whatever_its_coding_and_says_what_it_depends_on_also_if_it_is_not_sent()
-{
+fn page_files_have_the_same_weak_etag_and_vary_in_any_coding() {
     let folder = tempfile::tempdir().unwrap();
     for file in ["index.html", "script.js"] {
         std::fs::write(folder.path().join(file), "again and ".repeat(1000)).unwrap();
@@ -189,7 +188,7 @@ fn a_file_of_the_page_has_a_weak_tag_whatever_its_coding_and_says_what_it_depend
 }
 
 #[test]
-fn a_range_of_the_page_that_is_not_understood_is_ignored() {
+fn an_invalid_range_of_a_page_file_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     for file in ["index.html", "script.js"] {
         std::fs::write(folder.path().join(file), "0123456789").unwrap();
@@ -219,7 +218,7 @@ fn a_range_of_the_page_that_is_not_understood_is_ignored() {
 
 /// As Zipkin answers it, member by member.
 #[test]
-fn the_page_looks_back_a_quarter_of_an_hour_unless_told_otherwise() {
+fn config_json_matches_zipkins_defaults() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "autocomplete_keys = [\"pool\"]\n");
     let of_zipkin = serde_json::json!({
@@ -249,7 +248,7 @@ fn post_service(collector: &Collector, number: u32) {
 }
 
 #[test]
-fn names_may_be_kept_for_a_while_once_there_are_many_services() {
+fn name_lists_are_cacheable_once_there_are_many_services() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "autocomplete_keys = [\"pool\"]\n");
     let kept = |path: &str| collector.header(path, "cache-control");
@@ -277,7 +276,7 @@ fn names_may_be_kept_for_a_while_once_there_are_many_services() {
 }
 
 #[test]
-fn without_search_traces_are_read_by_id_alone_as_in_zipkin() {
+fn with_search_disabled_traces_are_read_only_by_id() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "search_enabled = false\nautocomplete_keys = [\"pool\"]\n");
     post_journal(&collector, "1", "osd.0", 1_000_000);

@@ -37,7 +37,7 @@ fn reload(collector: &Collector, folder: &Path, text: &str, last_words: &str) ->
 }
 
 #[test]
-fn sampling_limits_and_the_log_level_change_while_connections_go_on() {
+fn a_reload_changes_sampling_limits_and_log_level() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let collector = start(folder, "log = \"info\"\n");
@@ -59,7 +59,7 @@ fn sampling_limits_and_the_log_level_change_while_connections_go_on() {
 }
 
 #[test]
-fn what_cannot_change_is_named_and_a_bad_file_changes_nothing() {
+fn a_reload_names_fixed_keys_and_ignores_a_bad_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let collector = start(folder, "max_entries = 1\n");

@@ -48,7 +48,7 @@ fn count(store: &dyn Store, figure: Figure) -> u64 {
     store.ledger().unwrap().get(figure).annotations
 }
 
-pub(crate) fn every_annotation_is_kept_repeated_keys_and_equal_moments_too(store: &dyn Store) {
+pub(crate) fn annotations_with_equal_keys_or_times_are_all_kept(store: &dyn Store) {
     store_pieces(store, vec![piece(1, 7, 0..1000)]);
     assert_eq!(count(store, Figure::Stored), 1000);
     let pieces = store.trace(id(1), true, &mut Room::of(usize::MAX)).unwrap();
@@ -65,7 +65,7 @@ pub(crate) fn an_annotation_sent_again_is_a_duplicate_however_it_is_grouped(stor
     assert_eq!(pieces.iter().map(Piece::annotation_count).sum::<usize>(), 31);
 }
 
-pub(crate) fn an_identity_counts_within_its_trace_and_source(store: &dyn Store) {
+pub(crate) fn identities_are_distinct_between_traces_and_sources(store: &dyn Store) {
     store_pieces(store, vec![piece(1, 7, 0..10), piece(2, 7, 0..10), piece(1, 8, 0..10)]);
     let far = 3_i64 << 40;
     store_pieces(store, vec![piece(1, 7, far..far + 10)]);
@@ -91,7 +91,7 @@ pub(crate) fn foreign_pieces_sent_again_are_duplicates(store: &dyn Store) {
     assert_eq!(read(store, id(1)).len(), 2);
 }
 
-pub(crate) fn what_was_counted_on_the_way_is_committed_with_the_batch(store: &dyn Store) {
+pub(crate) fn counts_of_lost_pieces_are_committed_with_the_batch(store: &dyn Store) {
     let mut lost = Batch::default();
     *lost.ledger.get_mut(Figure::ReceivedHttpV1) += Count::piece(3);
     *lost.ledger.get_mut(Figure::SampledOut) += Count::piece(3);
@@ -126,7 +126,7 @@ pub(crate) fn old_traces_expire_and_are_counted(store: &dyn Store) {
     assert_eq!(count(store, Figure::Stored), 6);
 }
 
-pub(crate) fn the_oldest_traces_leave_when_there_is_too_much(store: &dyn Store) {
+pub(crate) fn the_oldest_traces_expire_beyond_the_size_limit(store: &dyn Store) {
     for trace in 1..=10 {
         let big = of_service(trace, 1, "a", &format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(10_000)));
         store_pieces_at(store, vec![Piece::V2(big)], NOW_MS + trace * 60_000);
@@ -138,7 +138,7 @@ pub(crate) fn the_oldest_traces_leave_when_there_is_too_much(store: &dyn Store) 
     assert_eq!(count(store, Figure::Expired), 7);
 }
 
-pub(crate) fn a_trace_that_gets_news_is_kept(store: &dyn Store) {
+pub(crate) fn a_trace_with_new_pieces_does_not_expire(store: &dyn Store) {
     store_pieces(store, vec![piece(1, 7, 0..3), piece(2, 7, 0..3)]);
     store_pieces_at(store, vec![piece(1, 7, 3..6)], NOW_MS + HOUR_MS);
     expire(store, Retention { max_age_ms: HOUR_MS, max_bytes: 0 }, NOW_MS + HOUR_MS + 60_000);

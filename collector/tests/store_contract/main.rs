@@ -216,24 +216,24 @@ rules_of_ours! {
     own:
         pieces_of_a_v1_span_that_arrive_apart_become_one_span
         traces_that_share_low_bits_are_one_if_not_strict
-        traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_together
-        a_part_without_a_time_is_found_at_the_time_of_the_others_if_not_strict
-        what_has_no_room_in_an_answer_stays_in_the_store
-        a_huge_trace_hides_none_of_those_before_it_from_a_search
-        a_search_shows_of_a_huge_trace_what_the_others_leave_room_for
-        a_search_shows_no_huge_trace_of_which_nothing_it_has_room_for_matches
-        an_answer_says_what_was_left_out_of_it
-        links_say_what_was_left_out_of_any_trace
-        annotations_of_a_microsecond_are_answered_in_the_order_of_their_nanoseconds
+        loosely_joined_traces_meet_search_conditions_together
+        loosely_joined_parts_without_a_time_are_found_by_the_others
+        an_answer_is_cut_at_its_limit_and_the_store_keeps_the_rest
+        a_huge_trace_hides_no_earlier_traces_from_a_search
+        a_search_shows_as_much_of_a_huge_trace_as_fits
+        a_search_omits_a_huge_trace_whose_shown_part_does_not_match
+        an_answer_names_the_limit_that_cut_it
+        links_report_a_cut_in_any_trace
+        annotations_within_a_microsecond_are_ordered_by_nanoseconds
         only_configured_tags_are_offered;
     counting:
-        every_annotation_is_kept_repeated_keys_and_equal_moments_too
+        annotations_with_equal_keys_or_times_are_all_kept
         an_annotation_sent_again_is_a_duplicate_however_it_is_grouped
-        an_identity_counts_within_its_trace_and_source
+        identities_are_distinct_between_traces_and_sources
         the_same_identity_twice_in_one_piece_is_stored_once
         foreign_pieces_sent_again_are_duplicates
-        what_was_counted_on_the_way_is_committed_with_the_batch
+        counts_of_lost_pieces_are_committed_with_the_batch
         old_traces_expire_and_are_counted
-        the_oldest_traces_leave_when_there_is_too_much
-        a_trace_that_gets_news_is_kept;
+        the_oldest_traces_expire_beyond_the_size_limit
+        a_trace_with_new_pieces_does_not_expire;
 }

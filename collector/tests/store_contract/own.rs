@@ -35,7 +35,7 @@ pub(crate) fn pieces_of_a_v1_span_that_arrive_apart_become_one_span(store: &dyn 
     assert_eq!(found(store, &[("serviceName", "osd.0"), ("minDuration", "500")]), [1]);
 }
 
-pub(crate) fn annotations_of_a_microsecond_are_answered_in_the_order_of_their_nanoseconds(store: &dyn Store) {
+pub(crate) fn annotations_within_a_microsecond_are_ordered_by_nanoseconds(store: &dyn Store) {
     let at = |nanos: Option<i16>, value: &str| Annotation {
         timestamp: NOW_US as i64,
         value: value.to_owned(),
@@ -72,7 +72,7 @@ pub(crate) fn traces_that_share_low_bits_are_one_if_not_strict(store: &dyn Store
     assert_eq!((lengths(STRICT), lengths(loose)), (vec![1, 1], vec![4]));
 }
 
-pub(crate) fn traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_together(store: &dyn Store) {
+pub(crate) fn loosely_joined_traces_meet_search_conditions_together(store: &dyn Store) {
     let part = |trace: &str, service: &str, rest: &str| {
         let at = format!(r#""timestamp":{NOW_US},"localEndpoint":{{"serviceName":"{service}"}}"#);
         span(&format!(r#""traceId":"{trace}","id":"1",{at},{rest}"#))
@@ -103,7 +103,7 @@ pub(crate) fn traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_
     );
 }
 
-pub(crate) fn a_part_without_a_time_is_found_at_the_time_of_the_others_if_not_strict(store: &dyn Store) {
+pub(crate) fn loosely_joined_parts_without_a_time_are_found_by_the_others(store: &dyn Store) {
     let part = |trace: &str, service: &str, rest: &str| {
         span(&format!(
             r#""traceId":"{trace}","id":"1","localEndpoint":{{"serviceName":"{service}"}},"duration":900{rest}"#
@@ -134,7 +134,7 @@ pub(crate) fn a_part_without_a_time_is_found_at_the_time_of_the_others_if_not_st
     assert_eq!(found(true, &[("serviceName", "a")]), [(10, 1)]);
 }
 
-pub(crate) fn what_has_no_room_in_an_answer_stays_in_the_store(store: &dyn Store) {
+pub(crate) fn an_answer_is_cut_at_its_limit_and_the_store_keeps_the_rest(store: &dyn Store) {
     let rest = format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(1000));
     let spans: Vec<_> = (1..=10).map(|n| of_service(1, n, "a", &rest)).collect();
     store_spans(store, &spans);
@@ -149,7 +149,7 @@ pub(crate) fn what_has_no_room_in_an_answer_stays_in_the_store(store: &dyn Store
     assert_eq!(query::trace(store, id(1), STRICT).unwrap().found.len(), 10);
 }
 
-pub(crate) fn a_huge_trace_hides_none_of_those_before_it_from_a_search(store: &dyn Store) {
+pub(crate) fn a_huge_trace_hides_no_earlier_traces_from_a_search(store: &dyn Store) {
     let at = |trace: u64, ms: u64, rest: &str| {
         of_service(trace, 1, "a", &format!(r#""timestamp":{},{rest}"#, NOW_US + ms * 1000))
     };
@@ -174,7 +174,7 @@ pub(crate) fn a_huge_trace_hides_none_of_those_before_it_from_a_search(store: &d
     );
 }
 
-pub(crate) fn a_search_shows_of_a_huge_trace_what_the_others_leave_room_for(store: &dyn Store) {
+pub(crate) fn a_search_shows_as_much_of_a_huge_trace_as_fits(store: &dyn Store) {
     let at = |trace: u64, id: u64, rest: &str| {
         of_service(trace, id, "a", &format!(r#""timestamp":{}{rest}"#, NOW_US + trace * 1000))
     };
@@ -198,7 +198,7 @@ pub(crate) fn a_search_shows_of_a_huge_trace_what_the_others_leave_room_for(stor
     assert_eq!(found(4, "2"), [(4, 4), (3, 1)], "it is one of as many as are wanted");
 }
 
-pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
+pub(crate) fn an_answer_names_the_limit_that_cut_it(store: &dyn Store) {
     store_spans(store, &[of_service(1, 1, "a", ""), of_service(2, 1, "a", "")]);
     let small = Reading { max_bytes: 1, ..STRICT };
     let late = Reading { patience: Duration::ZERO, ..STRICT };
@@ -226,7 +226,7 @@ pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
     assert!(query::search(store, &request, late).unwrap().found.is_empty(), "none was reached");
 }
 
-pub(crate) fn links_say_what_was_left_out_of_any_trace(store: &dyn Store) {
+pub(crate) fn links_report_a_cut_in_any_trace(store: &dyn Store) {
     let huge = format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(5000));
     let earlier = format!(r#""timestamp":{}"#, NOW_US - 1);
     store_spans(store, &[of_service(1, 1, "a", &huge), of_service(2, 1, "a", &earlier)]);
@@ -235,7 +235,7 @@ pub(crate) fn links_say_what_was_left_out_of_any_trace(store: &dyn Store) {
     assert_eq!(links.cut, Some(Cut::Bytes));
 }
 
-pub(crate) fn a_search_shows_no_huge_trace_of_which_nothing_it_has_room_for_matches(store: &dyn Store) {
+pub(crate) fn a_search_omits_a_huge_trace_whose_shown_part_does_not_match(store: &dyn Store) {
     let long = "x".repeat(1000);
     let numbered = |trace: u64, number: u64| {
         let at_us = NOW_US - 2 + trace;

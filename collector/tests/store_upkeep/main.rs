@@ -69,7 +69,7 @@ fn check(store: &dyn Store, traces: std::ops::RangeInclusive<u64>) {
 }
 
 #[test]
-fn a_commit_that_failed_and_is_durable_all_the_same_is_found_and_not_stored_twice() {
+fn a_durable_commit_reported_as_failed_is_not_stored_twice() {
     let engine = Faulty::default();
     let store = open(&engine);
     store.commit(&[batch(1..=3)], 1).unwrap();
@@ -81,7 +81,7 @@ fn a_commit_that_failed_and_is_durable_all_the_same_is_found_and_not_stored_twic
 }
 
 #[test]
-fn a_trace_that_came_again_after_it_had_left_is_found_by_its_own_time_also_after_such_a_commit() {
+fn after_a_failed_commit_a_returned_trace_has_its_new_time() {
     let engine = Faulty::default();
     let store = open(&engine);
     let at = |time: i64| {
@@ -99,7 +99,7 @@ fn a_trace_that_came_again_after_it_had_left_is_found_by_its_own_time_also_after
 }
 
 #[test]
-fn a_segment_that_was_not_finished_leaves_nothing_in_the_next_one() {
+fn an_unfinished_segment_leaves_nothing_in_the_next_one() {
     // So many traces that their filter takes two rows, and that of a small segment after them one.
     const EACH: u64 = 6000;
     let engine = Faulty::default();
@@ -125,7 +125,7 @@ fn a_segment_that_was_not_finished_leaves_nothing_in_the_next_one() {
 }
 
 #[test]
-fn a_list_of_segments_that_failed_and_is_durable_all_the_same_never_names_one_that_was_written_anew() {
+fn a_durable_failed_manifest_never_names_a_rewritten_segment() {
     const EIGHTH: u64 = 2;
     let mut failed = 0;
     for writes in 1..=FLUSH_WRITES + 1 {
@@ -151,7 +151,7 @@ fn a_list_of_segments_that_failed_and_is_durable_all_the_same_never_names_one_th
 }
 
 #[test]
-fn work_that_is_ended_in_the_middle_leaves_nothing_wrong_and_is_taken_up_again() {
+fn interrupted_upkeep_leaves_the_store_intact_and_resumes() {
     let engine = Faulty::default();
     let mut ended = 0;
     for sixteenth in 0..16 {
@@ -178,7 +178,7 @@ fn work_that_is_ended_in_the_middle_leaves_nothing_wrong_and_is_taken_up_again()
 }
 
 #[test]
-fn what_is_sent_again_and_again_fills_no_memory() {
+fn repeatedly_sent_pieces_take_no_more_memory() {
     let store = open(&Faulty::default());
     for _ in 0..10 {
         for ten in 0..20 {
@@ -207,7 +207,7 @@ fn tag() -> BinaryAnnotation {
 }
 
 #[test]
-fn a_trace_that_goes_on_costs_no_more_the_more_of_it_is_stored() {
+fn the_cost_of_an_ongoing_trace_does_not_grow_with_its_size() {
     const EACH: i64 = 10;
     const ROUNDS: i64 = 8 * 8 * 2;
     let engine = Faulty::default();
@@ -250,7 +250,7 @@ fn bulky(id: i64, parent_id: Option<i64>, timestamp: i64) -> Batch {
 }
 
 #[test]
-fn of_a_very_long_trace_that_goes_on_after_a_start_only_the_ends_are_read() {
+fn only_the_ends_of_a_very_long_trace_are_read_after_a_start() {
     const ROOT_TIME: i64 = 1 << 40;
     const SPANS: i64 = 400;
     // Later pieces have earlier times, which changes the time of a trace only if it has no root. A root in the middle is not
@@ -281,7 +281,7 @@ fn of_a_very_long_trace_that_goes_on_after_a_start_only_the_ends_are_read() {
 }
 
 #[test]
-fn a_trace_that_goes_on_from_one_head_to_the_next_is_found_at_the_time_of_all_that_came() {
+fn a_trace_across_heads_is_found_at_the_time_of_all_its_parts() {
     const TIME: i64 = 1 << 40;
     let store = TraceStore::with_small_segments(Faulty::default(), 1 << 20).unwrap();
     for (id, time) in [(1, TIME), (2, TIME - 5), (3, TIME + 5)] {
@@ -293,7 +293,7 @@ fn a_trace_that_goes_on_from_one_head_to_the_next_is_found_at_the_time_of_all_th
 }
 
 #[test]
-fn what_is_kept_of_large_pieces_in_memory_becomes_a_segment_sooner() {
+fn pieces_with_many_tags_become_a_segment_sooner() {
     let store = open(&Faulty::default());
     let tags = |trace_id: i64| {
         let mut batch = Batch::default();
@@ -315,7 +315,7 @@ fn what_is_kept_of_large_pieces_in_memory_becomes_a_segment_sooner() {
 }
 
 #[test]
-fn a_store_that_is_opened_on_a_full_disk_answers_and_goes_on_once_there_is_room() {
+fn a_store_opened_on_a_full_disk_answers_and_recovers() {
     let engine = Faulty::default();
     let large = TraceStore::with_small_segments(engine.clone(), 1 << 20).unwrap();
     (1..=100).for_each(|trace| large.commit(&[batch([trace])], 1).unwrap());
@@ -339,7 +339,7 @@ fn a_store_that_is_opened_on_a_full_disk_answers_and_goes_on_once_there_is_room(
 }
 
 #[test]
-fn a_trial_of_the_disk_writes_as_much_as_it_should_and_leaves_nothing_behind() {
+fn a_trial_write_has_the_given_size_and_leaves_nothing() {
     const BYTES: usize = 100_000;
     let engine = Faulty::default();
     let store = open(&engine);
@@ -366,7 +366,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn an_index_that_could_not_be_written_is_unhealthy_until_it_is() {
+fn a_failing_index_is_unhealthy_until_it_is_written() {
     let engine = Faulty::default();
     let store = Arc::new(open(&engine));
     store.commit(&[batch(1..=3)], 1).unwrap();
@@ -385,7 +385,7 @@ fn an_index_that_could_not_be_written_is_unhealthy_until_it_is() {
 }
 
 #[test]
-fn whoever_waits_for_the_index_beats() {
+fn a_commit_waiting_for_the_index_beats() {
     let engine = Faulty::default();
     let store = open(&engine);
     store.commit(&[batch(1..=4 * SMALL)], 1).unwrap();
@@ -408,7 +408,7 @@ fn beats_of_commit(store: &dyn Store, batch: &Batch) -> u64 {
 
 /// Several large traces that go on after a start are read one by one, which together takes longer than a thread may be silent.
 #[test]
-fn a_commit_that_reads_what_is_stored_of_its_traces_beats_and_can_be_ended() {
+fn a_commit_reading_stored_traces_beats_and_can_be_ended() {
     const TRACES: u64 = 3;
     const SPANS: i64 = 10;
     let engine = Faulty::default();
@@ -436,7 +436,7 @@ fn a_commit_that_reads_what_is_stored_of_its_traces_beats_and_can_be_ended() {
 }
 
 #[test]
-fn a_search_that_finds_nothing_ends_in_time() {
+fn a_search_stops_at_its_deadline() {
     let store = open(&Faulty::default());
     let mut batch = Batch::default();
     for trace in 1..=200 {

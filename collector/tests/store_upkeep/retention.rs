@@ -17,7 +17,7 @@ use crate::{SMALL, batch, open, pieces_of, spans_of};
 
 /// Otherwise, after each step of retention, a trace that goes on for long would be read again as a whole.
 #[test]
-fn what_retention_removes_lets_others_be_remembered_and_itself_be_forgotten() {
+fn retention_forgets_removed_traces_and_remembers_others() {
     let engine = Faulty::default();
     let store = TraceStore::with_small_segments(engine.clone(), 1 << 20).unwrap();
     let piece = |trace_id, id| {
@@ -52,7 +52,7 @@ fn what_retention_removes_lets_others_be_remembered_and_itself_be_forgotten() {
 
 /// A program may use few ids again and again. Otherwise the old pieces of an id would be looked for with each new trace.
 #[test]
-fn of_a_trace_that_came_again_after_it_had_left_nothing_is_looked_for_that_it_had_before() {
+fn old_pieces_of_a_returned_trace_are_not_looked_for() {
     let engine = Faulty::default();
     let store = open(&engine);
     let indexed = |batches: &[Batch], now_ms| {
@@ -74,7 +74,7 @@ fn of_a_trace_that_came_again_after_it_had_left_nothing_is_looked_for_that_it_ha
 }
 
 #[test]
-fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten() {
+fn a_trace_longer_than_the_maximum_age_is_kept_whole() {
     let engine = Faulty::default();
     let store = open(&engine);
     let retention = Retention { max_age_ms: 100, max_bytes: 0 };
@@ -119,7 +119,7 @@ fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten(
 }
 
 #[test]
-fn blocks_that_a_clock_which_was_ahead_has_dated_hold_up_no_others_and_leave_with_the_next() {
+fn blocks_dated_in_the_future_do_not_delay_retention() {
     const DAY_MS: u64 = 86_400_000;
     let store = open(&Faulty::default());
     let arrivals = [(1, 10), (2, 400), (3, 401), (4, 11), (5, 500)];
@@ -145,7 +145,7 @@ fn left_on(store: &dyn Store) -> u64 {
 
 /// Retention passes each block of the trace, and meets the trace in each.
 #[test]
-fn a_trace_in_many_blocks_costs_retention_no_more_for_each_the_more_they_are() {
+fn retention_of_a_trace_reads_linearly_in_its_blocks() {
     let seen_for = |blocks: i64| {
         let engine = Faulty::default();
         let store = open(&engine);
@@ -169,7 +169,7 @@ fn a_trace_in_many_blocks_costs_retention_no_more_for_each_the_more_they_are() {
 
 /// Long traces, for example of whole lives of storage daemons: each block has pieces of all traces that still go on.
 #[test]
-fn traces_that_went_on_together_and_end_one_after_the_other_have_each_block_read_twice_at_most() {
+fn retention_of_parallel_traces_reads_each_block_twice_at_most() {
     const TRACES: i64 = 16;
     let engine = Faulty::default();
     let store = open(&engine);
@@ -187,7 +187,7 @@ fn traces_that_went_on_together_and_end_one_after_the_other_have_each_block_read
 }
 
 #[test]
-fn retention_by_size_counts_what_leaves_of_blocks_that_were_passed_before() {
+fn retention_by_size_counts_pieces_kept_from_passed_blocks() {
     let engine = Faulty::default();
     let store = open(&engine);
     for round in 0..8 {
@@ -218,7 +218,7 @@ fn state_of(store: &dyn Store, trace: u64) -> u64 {
 
 /// A program may use one trace for everything it does.
 #[test]
-fn a_trace_that_never_ends_loses_what_is_older_of_it_before_all_others_leave_with_it() {
+fn an_endless_trace_loses_old_parts_before_others_expire() {
     const MIB: usize = 1 << 20;
     let store = open(&Faulty::default());
     let retention = Retention { max_age_ms: 0, max_bytes: 40 * MIB as u64 };
@@ -251,7 +251,7 @@ fn a_trace_that_never_ends_loses_what_is_older_of_it_before_all_others_leave_wit
 }
 
 #[test]
-fn retention_keeps_up_with_whatever_is_written_between_two_of_its_steps() {
+fn retention_keeps_up_with_what_is_written_between_steps() {
     let store = open(&Faulty::default());
     let retention = Retention { max_age_ms: 0, max_bytes: 1 << 20 };
     for round in 0..5 {

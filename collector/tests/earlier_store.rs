@@ -190,7 +190,7 @@ fn a_format_5_file_answers_and_continues_like_a_new_store() {
     let today = open(Memory::default());
     fill(&today);
     let expected = answers(&today, FILLED);
-    assert!(expected.traces.iter().any(|(_, pieces)| pieces.is_empty()), "nothing has left");
+    assert!(expected.traces.iter().any(|(_, pieces)| pieces.is_empty()), "nothing has expired");
     assert!(expected.found.iter().all(|found| !found.is_empty()), "{:?}", expected.found);
     let store = open_earlier();
     assert!(store.index_size().segments > 1);

@@ -249,7 +249,7 @@ async fn gate_that_failed() -> Gate {
     let gate = gate_of(often, 0);
     (0..2).for_each(|_| gate.go_on.send(()).unwrap());
     assert_eq!(gate.writer.submit(batch(POISON)).unwrap().committed().await, Err(Refused::Failed));
-    assert!(gate.becomes(false), "looks for what has to leave keep it healthy");
+    assert!(gate.becomes(false), "it stays healthy after a failed commit");
     gate
 }
 
@@ -269,7 +269,7 @@ async fn after_a_failed_commit_a_trial_write_restores_health() {
     for _ in 0..2 {
         assert_eq!(gate.trials.recv_timeout(LONG), Ok(batch(POISON).memory()));
     }
-    assert!(!gate.health.report().healthy, "a trial is no success");
+    assert!(!gate.health.report().healthy, "a failed trial write does not make it healthy");
     gate.store.has_room.store(true, Ordering::Release);
     assert!(gate.becomes(true));
     let standings = gate.writer.standings();

@@ -24,7 +24,7 @@ fn answer(kind: &str, input: &str) -> String {
             linker.add_trace(all(v2json::read_list(input.as_bytes(), &limits)).unwrap());
             serde_json::to_string(&linker.links()).unwrap()
         }
-        other => panic!("the corpus knows no {other}"),
+        other => panic!("the corpus has an input of an unknown kind: {other}"),
     }
 }
 

@@ -81,7 +81,7 @@ static WRITTEN: LazyLock<(Vec<Row>, Vec<Row>)> = LazyLock::new(|| {
 fn open(engine: &Rows) -> TraceStore<Rows> {
     let start = || TraceStore::with_small_segments(engine.clone(), MANY);
     match start() {
-        Err(StoreError::Corrupted(_)) => start().expect("an index that is made anew"),
+        Err(StoreError::Corrupted(_)) => start().expect("a rebuilt index"),
         started => started.expect("rows in memory"),
     }
 }
@@ -180,7 +180,7 @@ fn expire(store: &dyn Store) {
 
 fn find_all(store: &dyn Store) {
     for trace in 1..=TRACES {
-        let pieces = store.trace(id(trace), true, &mut Room::of(usize::MAX)).expect("an index made anew");
+        let pieces = store.trace(id(trace), true, &mut Room::of(usize::MAX)).expect("a rebuilt index");
         assert!(!pieces.is_empty(), "trace {trace} is lost");
     }
 }

@@ -25,8 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
     if alone
         .is_ok_and(|entries| entries.last().is_some_and(|last| !matches!(last, Err(BadEntry::AfterList(_)))))
     {
-        let entries = read(&[b"[", bytes, b",", NEIGHBOUR, b"]"].concat()).expect("a list with one more");
-        let last = entries.into_iter().last().expect("the one more").expect("it is well-formed");
+        let entries = read(&[b"[", bytes, b",", NEIGHBOUR, b"]"].concat()).expect("a list with a neighbour");
+        let last = entries.into_iter().last().expect("the neighbour").expect("a good neighbour");
         assert_eq!(last.name, "well-formed");
     }
 });

@@ -27,7 +27,7 @@ fuzz_target!(|body: &str| {
         if !view.read(entry, &limits) {
             continue;
         }
-        let span = span.expect("what a view reads is a span");
+        let span = span.expect("a span that the view could read");
         assert_eq!(view.to_span(), Some(span));
     }
 });

@@ -144,7 +144,7 @@ mod tests {
             Ok(3)
         }));
         assert!(third.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert_eq!(queries.free(), 0, "it waits for a place, not for its end");
+        assert_eq!(queries.free(), 0, "both running queries hold their places");
         let [(first, first_done), (_second, _)] = running;
         drop(first);
         assert_eq!(first_done.await.unwrap().unwrap(), 1);
@@ -170,14 +170,14 @@ mod tests {
         let second = queries.clone();
         let mut second = pin!(second.run_long(LONG, || Ok(2)));
         assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert_eq!(queries.free(), 1, "it does not wait in a place");
+        assert_eq!(queries.free(), 1, "a waiting long query takes no place");
         assert_eq!(queries.run(LONG, || Ok(3)).await.unwrap(), 3);
         drop(release);
         assert_eq!((first.await.unwrap().unwrap(), second.await.unwrap()), (1, 2));
         assert_eq!(
             Queries::at_most(1).run_long(LONG, || Ok(4)).await.unwrap(),
             4,
-            "a single place is for all"
+            "long queries may use a single place"
         );
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let patience = Duration::from_secs(10);
         let began = Instant::now();
         let busy = queries.run_long(patience, || Ok(1)).await.unwrap_err();
-        assert_eq!(began.elapsed(), patience, "it waits once, not for each of two places");
+        assert_eq!(began.elapsed(), patience, "it waits once in all, not for each semaphore");
         assert!(busy.to_string().contains("within 10s"), "{busy}");
         assert_eq!(Problem::from(busy).into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(matches!(queries.run(patience, || Ok(1)).await, Err(Unanswered::Busy(_))));

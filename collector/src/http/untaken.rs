@@ -166,7 +166,7 @@ mod tests {
         let (status, second) = answered(&untaken, MIB).await;
         assert_eq!(status, StatusCode::OK);
         assert_eq!(answered(&untaken, MIB).await.0, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(answered(&untaken, SMALL_BYTES as usize).await.0, StatusCode::OK, "of a small one");
+        assert_eq!(answered(&untaken, SMALL_BYTES as usize).await.0, StatusCode::OK, "a small answer");
         let mut rest = 0;
         while let Some(length) = taken(&mut first).await {
             rest += length;
@@ -176,6 +176,10 @@ mod tests {
         let (status, third) = answered(&untaken, MIB).await;
         assert_eq!(status, StatusCode::OK);
         drop((second, third));
-        assert_eq!(answered(&untaken, 3 * MIB).await.0, StatusCode::OK, "of a huge one that is alone");
+        assert_eq!(
+            answered(&untaken, 3 * MIB).await.0,
+            StatusCode::OK,
+            "a huge answer, when it is the only one"
+        );
     }
 }

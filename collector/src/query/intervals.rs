@@ -508,7 +508,11 @@ mod tests {
         let handled = piece("osd", &[(145, 0, "mr"), (147, 0, "handled")]);
         let handled = V1Span { annotations: handled.annotations, ..moment };
         assert_eq!(times_of(&request("mr", "handled"), slice::from_ref(&handled)), [Some(2)]);
-        assert_eq!(times_of(&request("wr", "handled"), &[handled]), [], "a moment has no begin of its own");
+        assert_eq!(
+            times_of(&request("wr", "handled"), &[handled]),
+            [],
+            "a span of one moment has no begin of its own"
+        );
     }
 
     #[test]

@@ -109,14 +109,14 @@ mod tests {
         store.freeze();
         store.upkeep(TO_THE_END).unwrap();
         assert_eq!(calls(&store, &ALL, &remembered), TRACES);
-        assert_eq!(remembered.number_of_groups(), groups, "a segment has what its head had");
+        assert_eq!(remembered.number_of_groups(), groups, "a segment keeps the groups of its head");
         keep(&store, [TRACES + 1].into_iter());
         assert_eq!(calls(&store, &ALL, &remembered), TRACES + 1);
         // That trace may be the last of a group.
         assert!((groups + 1..=groups + 2).contains(&remembered.number_of_groups()));
         let groups = remembered.number_of_groups();
         assert_eq!(calls(&store, &(101..=2 * TRACES - 100), &remembered), TRACES + 1 - 100);
-        assert!(remembered.number_of_groups() <= groups + 2, "a window has ends of its own");
+        assert!(remembered.number_of_groups() <= groups + 2, "a window adds groups only at its ends");
     }
 
     #[test]

@@ -185,14 +185,18 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(has), [true, true, true, false]);
         let second = remembered.moment();
         assert!(remembered.get(key(0), second).is_some());
-        assert!(remembered.get(key(0), first).is_some(), "a query that began earlier");
+        assert!(remembered.get(key(0), first).is_some(), "an earlier query finds it too");
         remembered.keep(key(4), weight(third), second);
         remembered.keep(key(5), weight(third), second);
         remembered.keep(key(6), weight(third), second);
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(has), [true, false, false, false, true, true, false]);
         let third_query = remembered.moment();
         remembered.keep(key(7), weight(MOST_BYTES), third_query);
-        assert_eq!([0, 4, 5, 7].map(has), [true, true, true, false], "no room would be enough");
+        assert_eq!(
+            [0, 4, 5, 7].map(has),
+            [true, true, true, false],
+            "a group larger than all room evicts nothing"
+        );
         remembered.keep(key(8), weight(2 * third), third_query);
         assert_eq!(remembered.number_of_groups(), 2);
     }

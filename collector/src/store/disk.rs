@@ -446,7 +446,7 @@ mod tests {
         put(b"a").unwrap();
         fs::rename(&path, &aside).unwrap();
         assert!(matches!(put(b"b"), Err(StoreError::Elsewhere { .. })));
-        assert!(!path.exists(), "no other is made");
+        assert!(!path.exists(), "no new file is made");
         fs::copy(&aside, &path).unwrap();
         assert!(matches!(put(b"b"), Err(StoreError::Elsewhere { .. })));
         let has = |key: &[u8]| disk.read().map(|rows| rows.look(key, &mut |_| {}).unwrap());

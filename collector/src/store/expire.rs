@@ -378,7 +378,7 @@ mod tests {
             let looks = [(); 3].map(|()| arrival_ms((0, LATEST_MS + 1)));
             assert_eq!(looks, [u64::MAX, u64::MAX, LATEST_MS]);
             assert_eq!([1, LAST - 1].map(|block| arrival_ms((block, LATEST_MS + 1))), [LATEST_MS; 2]);
-            assert_eq!(arrival_ms((LAST + 1, LATEST_MS)), LATEST_MS, "it is believed itself");
+            assert_eq!(arrival_ms((LAST + 1, LATEST_MS)), LATEST_MS, "a credible time is used as it is");
             Ok(())
         };
         InMemory::default().write(&mut looks).unwrap();

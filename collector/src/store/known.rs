@@ -361,13 +361,13 @@ mod tests {
         let is_stored: Vec<_> = (1..LARGE as i64 + 2).map(|id| (1, id)).collect();
         known.remember(trace, &stored(&is_stored));
         known.bound(LARGE);
-        assert!(known.follow(trace).is_some(), "else all of it is read for each commit");
+        assert!(known.follow(trace).is_some(), "a large trace stays followed");
         assert_eq!(known.kept, OF_TRACE);
         let came = pieces(&[(1, 7)]);
         let mut come = || known.new_part(&came.parts().next().unwrap(), Standing::Followed, 0);
         assert_eq!([come(), come()], [New::All, New::Nothing]);
         known.bound(0);
-        assert_eq!((known.follow(trace), known.kept), (None, 0), "what is little is read again");
+        assert_eq!((known.follow(trace), known.kept), (None, 0), "a small trace is dropped, and read again");
     }
 
     #[test]

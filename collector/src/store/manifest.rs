@@ -130,9 +130,9 @@ mod tests {
             Manifest::decode(&manifest.encode()).is_some()
         };
         assert!(believed(9, 4, 8, 3) && believed(MOST_SEGMENTS - 1, 4, 8, 3));
-        assert!(!believed(MOST_SEGMENTS, 4, 8, 3), "more than there can be");
-        assert!(!believed(9, 4, 9, 3), "one that is still to come");
-        assert!(!believed(9, 4, 8, 4), "one of a block that is not indexed");
+        assert!(!believed(MOST_SEGMENTS, 4, 8, 3), "more segments than there can be");
+        assert!(!believed(9, 4, 9, 3), "a segment that is still to come");
+        assert!(!believed(9, 4, 8, 4), "a segment with a block that is not indexed");
     }
 
     #[test]

@@ -321,7 +321,7 @@ mod tests {
         let batch = of_services(["n".repeat(MAX_NAME_BYTES + 1)].into_iter());
         store.engine.write(&mut |rows| learn(rows, &batch, 1, &mut recent)).unwrap();
         recent.forget();
-        assert!(recent.told_of_long, "once is enough");
+        assert!(recent.told_of_long, "long names are reported only once");
     }
 
     #[test]

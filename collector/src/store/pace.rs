@@ -175,7 +175,11 @@ mod tests {
         assert_eq!(pace.doubt(), Some(Doubt::Ahead(899 * DAY_MS - 20)));
         assert_eq!(pace.at(1_003 * DAY_MS, 37, MAX_AGE_MS), 1_003 * DAY_MS);
         assert_eq!(pace.doubt(), None);
-        assert_eq!(pace.at(1_400 * DAY_MS, 47, MAX_AGE_MS), 1_003 * DAY_MS + 10, "as any other jump");
+        assert_eq!(
+            pace.at(1_400 * DAY_MS, 47, MAX_AGE_MS),
+            1_003 * DAY_MS + 10,
+            "a further jump is distrusted like any other"
+        );
     }
 
     #[test]

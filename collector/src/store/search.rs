@@ -531,7 +531,7 @@ mod tests {
         make_segment(&store);
         assert!(store.expire(&Retention { max_age_ms: 1, max_bytes: 0 }, 10).unwrap());
         let view = store.index.view();
-        assert_eq!(view.segments.len(), 1, "upkeep comes later");
+        assert_eq!(view.segments.len(), 1, "upkeep has not removed the segment yet");
         assert!(visited(&store, &view, &Wanted::default(), 0..=9999).is_empty());
     }
 }

@@ -509,7 +509,11 @@ fn a_span_sent_back_as_it_was_read_appears_once() {
     let [recorded, again, other_piece] = [Piece::V1(recorded), Piece::V2(again), Piece::V2(other.clone())];
     for order in [[&recorded, &again, &other_piece], [&again, &recorded, &other_piece]] {
         let found = assemble(order.map(Piece::clone).to_vec());
-        assert_eq!(found, [answered.clone(), other.clone()], "whatever comes first, what was recorded stays");
+        assert_eq!(
+            found,
+            [answered.clone(), other.clone()],
+            "the recorded span is kept, whichever comes first"
+        );
     }
 }
 

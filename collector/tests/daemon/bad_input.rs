@@ -173,7 +173,7 @@ fn a_silent_connection_is_closed_after_its_idle_time() {
     let collector = Collector::spawn(folder.path(), command(folder.path()).arg("--config").arg(&file));
     let mut client = Scribe::connect(collector.scribe);
     assert_eq!(client.log(&[span_entry(1)]).unwrap(), ResultCode::Ok);
-    assert!(client.reply().is_err(), "closed for its silence");
+    assert!(client.reply().is_err(), "a silent connection is closed");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn silent_connections_make_room_for_talking_ones() {
         assert_eq!(client.log(&[span_entry(id)]).unwrap(), ResultCode::Ok);
     }
     for mut client in silent {
-        assert!(client.reply().is_err(), "it is closed");
+        assert!(client.reply().is_err(), "a silent connection is closed");
     }
 }
 

@@ -200,7 +200,7 @@ fn nothing_is_acknowledged_after_the_data_folder_is_removed() {
     assert_eq!(scribe.log(&[span_entry(1)]).unwrap(), ResultCode::Ok);
     fs::remove_dir_all(folder.path().join("data")).unwrap();
     assert!(!matches!(scribe.log(&[span_entry(2)]), Ok(ResultCode::Ok)));
-    assert!(!collector.wait().success(), "whoever supervises it starts it anew");
+    assert!(!collector.wait().success(), "it must fail, so that its supervisor restarts it");
     let collector = Collector::start(folder.path());
     assert!(!collector.has_trace(1));
     assert_eq!(Scribe::connect(collector.scribe).log(&[span_entry(2)]).unwrap(), ResultCode::Ok);

@@ -192,7 +192,7 @@ fn cors_allows_every_origin_unless_configured() {
     let answer = head(&collector, "GET /api/v2/services HTTP/1.1\r\nOrigin: http://page.example");
     assert!(answer.contains("access-control-allow-origin: *"), "{answer}");
     let exposed = "access-control-expose-headers: blkin-limit,blkin-partial,retry-after";
-    assert!(answer.contains(exposed), "that an answer is not all: {answer}");
+    assert!(answer.contains(exposed), "the headers of a partial answer are exposed: {answer}");
     let ask = "OPTIONS /api/v2/spans HTTP/1.1\r\nOrigin: http://page.example\r\nAccess-Control-Request-Method: POST\
                \r\nAccess-Control-Request-Headers: content-type";
     let answer = head(&collector, ask);

@@ -134,7 +134,7 @@ fn health_and_metrics_report_a_clock_behind_the_store() {
         let line = metrics.lines().find(|line| line.starts_with("blkin_collector_clock_trouble_seconds "));
         line.unwrap().rsplit_once(' ').filter(|(_, seconds)| *seconds != "0").map(|_| ())
     });
-    assert!(collector.has_trace(1), "it is kept");
+    assert!(collector.has_trace(1), "the trace is kept");
 }
 
 #[test]
@@ -158,7 +158,10 @@ fn a_full_disk_answers_try_later_and_recovers_without_senders() {
     let said = std::fs::read_to_string(&log).unwrap();
     let lines = |part: &str| said.lines().filter(|line| line.contains(part)).count();
     let (begun, over) = (lines("until commits succeed"), lines("commits succeed again"));
-    assert!((1..10).contains(&begun) && begun == over, "not for each that was refused: {said}");
+    assert!(
+        (1..10).contains(&begun) && begun == over,
+        "one line for each outage, not for each refused commit: {said}"
+    );
     assert!(said.lines().count() < 50, "{said}");
 }
 
@@ -177,7 +180,7 @@ fn a_collector_killed_on_a_full_disk_restarts_and_recovers() {
     // What the collector before had begun to write has become free room.
     let mut safe = fill(&mut scribe, safe);
     let trouble = wait_for(|| {
-        assert!(all_are_there(safe), "queries are answered whatever is tried meanwhile");
+        assert!(all_are_there(safe), "stored traces stay readable on a full disk");
         safe = fill(&mut scribe, safe);
         let (status, told) = collector.get("/healthz");
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
@@ -216,7 +219,8 @@ fn an_unwritable_disk_still_answers_queries_and_recovers() {
         wait_for(|| {
             assert!(all_are_there(last) && !collector.has_trace(last as u64 + 1));
             let (status, told) = collector.get("/healthz");
-            (status == 503).then(|| assert!(told.contains("File too large"), "what the system said: {told}"))
+            (status == 503)
+                .then(|| assert!(told.contains("File too large"), "health gives the system's reason: {told}"))
         });
         assert_eq!(scribe.log(&[big_entry(last + 1)]).unwrap(), ResultCode::TryLater);
         assert!(all_are_there(last) && collector.get("/api/v2/services").0 == 200);

@@ -55,7 +55,7 @@ fn a_reload_changes_sampling_limits_and_log_level() {
     assert!(collector.has_trace(5));
     assert_eq!(collector.ledger()["spans"]["received"], 4);
     let told = log(folder).matches("read the configuration again").count();
-    assert_eq!(told, 1, "at the level of the first reload it is not told");
+    assert_eq!(told, 1, "the first reload sets a level at which reloads are not logged");
 }
 
 #[test]

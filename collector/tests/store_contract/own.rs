@@ -99,7 +99,7 @@ pub(crate) fn loosely_joined_traces_meet_search_conditions_together(store: &dyn 
     assert_eq!(
         found(false, &[("serviceName", "b"), ("annotationQuery", "error")]),
         [0; 0],
-        "another service's"
+        "the tag is another service's"
     );
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn an_answer_is_cut_at_its_limit_and_the_store_keeps_the_rest(store: 
         query::traces(store, ids, small).unwrap().found.iter().map(Vec::len).collect::<Vec<_>>()
     };
     assert_eq!(lengths(&[id(2), id(1)]), [1]);
-    assert_eq!(lengths(&[id(3), id(1), id(2)]), [4], "a huge trace does not look like none");
+    assert_eq!(lengths(&[id(3), id(1), id(2)]), [4], "a huge trace does not look like a missing one");
     assert_eq!(query::trace(store, id(1), STRICT).unwrap().found.len(), 10);
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn a_huge_trace_hides_no_earlier_traces_from_a_search(store: &dyn Sto
     assert_eq!(
         found(5),
         (vec![5], Some(Cut::Bytes)),
-        "an answer that is full is not searched for what still fits"
+        "a full answer is not filled up with traces that would still fit"
     );
 }
 
@@ -192,10 +192,10 @@ pub(crate) fn a_search_shows_as_much_of_a_huge_trace_as_fits(store: &dyn Store) 
         assert_eq!(cut, Some(Cut::Bytes));
         found.iter().map(|trace| (trace[0].trace_id.low(), trace.len())).collect::<Vec<_>>()
     };
-    assert_eq!(found(2, "10"), [(2, 4), (1, 1)], "others come after it");
-    assert_eq!(found(3, "10"), [(3, 1), (2, 4), (1, 1)], "and before it");
-    assert_eq!(found(4, "10"), [(4, 4), (3, 1), (1, 1)], "of two the later");
-    assert_eq!(found(4, "2"), [(4, 4), (3, 1)], "it is one of as many as are wanted");
+    assert_eq!(found(2, "10"), [(2, 4), (1, 1)], "an earlier trace is shown too");
+    assert_eq!(found(3, "10"), [(3, 1), (2, 4), (1, 1)], "and so is a later one");
+    assert_eq!(found(4, "10"), [(4, 4), (3, 1), (1, 1)], "only the later of two huge traces");
+    assert_eq!(found(4, "2"), [(4, 4), (3, 1)], "the huge trace counts towards the limit");
 }
 
 pub(crate) fn an_answer_names_the_limit_that_cut_it(store: &dyn Store) {
@@ -223,7 +223,7 @@ pub(crate) fn an_answer_names_the_limit_that_cut_it(store: &dyn Store) {
         assert_eq!(key_of(query::trace(store, id(1), reading).unwrap().cut), key);
         assert_eq!(key_of(query::traces(store, &ids, reading).unwrap().cut), key);
     }
-    assert!(query::search(store, &request, late).unwrap().found.is_empty(), "none was reached");
+    assert!(query::search(store, &request, late).unwrap().found.is_empty(), "no trace was reached in time");
 }
 
 pub(crate) fn links_report_a_cut_in_any_trace(store: &dyn Store) {
@@ -251,7 +251,7 @@ pub(crate) fn a_search_omits_a_huge_trace_whose_shown_part_does_not_match(store:
         traces.iter().map(|trace| (trace[0].trace_id.low(), trace.len())).collect::<Vec<_>>()
     };
     assert_eq!(found(3), [(2, 4)]);
-    assert_eq!(found(4), [(1, 1)], "the other takes the room of the one that matches");
+    assert_eq!(found(4), [(1, 1)], "a trace that does not match takes no room from one that does");
 }
 
 pub(crate) fn only_configured_tags_are_offered(store: &dyn Store) {

@@ -376,12 +376,12 @@ fn a_failing_index_is_unhealthy_until_it_is_written() {
     let indexer = Indexer::start(store, health.worker("index")).unwrap();
     let standing = indexer.standing();
     let failures = || standing.trouble().map_or(0, |trouble| trouble.failures);
-    until("it is red", || !health.report().healthy);
+    until("the index is unhealthy", || !health.report().healthy);
     let before = failures();
     until("it was tried again", || failures() > before);
-    assert!(!health.report().healthy, "a try is no success");
+    assert!(!health.report().healthy, "a failed try does not make it healthy");
     engine.is_full.store(false, Ordering::Release);
-    until("it is green", || health.report().healthy);
+    until("the index is healthy", || health.report().healthy);
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_commit_waiting_for_the_index_beats() {
     store.commit(&[batch(1..=4 * SMALL)], 1).unwrap();
     store.commit(&[batch(101..=100 + 4 * SMALL)], 2).unwrap();
     assert!(beats_of_commit(&store, &batch([500])) > 1);
-    assert_eq!(beats_of_commit(&store, &batch([501])), 1, "of a commit that waits for nothing");
+    assert_eq!(beats_of_commit(&store, &batch([501])), 1, "a commit that waits for nothing beats once");
     check(&store, 1..=4 * SMALL);
 }
 

@@ -197,7 +197,7 @@ fn retention_by_size_counts_pieces_kept_from_passed_blocks() {
     let bytes = engine.read().unwrap().get(b"EB").unwrap().unwrap();
     let bytes = u64::from_be_bytes(bytes.try_into().unwrap());
     let expire_beyond = |max_bytes| store.expire(&Retention { max_age_ms: 0, max_bytes }, 1).unwrap();
-    assert!(!expire_beyond(bytes), "all that is there is as much as may be");
+    assert!(!expire_beyond(bytes), "the store is at its limit, not above it");
     // With a little less room than is used, the trace that ends first is removed with all its kept pieces, and nothing else is.
     while expire_beyond(bytes - 1) {}
     assert_eq!((pieces_of(&store, 1), store.count().unwrap().spans), (0, 600));

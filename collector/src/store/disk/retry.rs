@@ -99,6 +99,10 @@ mod tests {
         assert_eq!(retry.begins_to_only_read(), Some(0));
         assert!((0..1000).all(|_| retry.begins_to_only_read().is_none()));
         retry.wrote();
-        assert_eq!(retry.begins_to_only_read(), None, "a disk that takes and fails by turns fills no log");
+        assert_eq!(
+            retry.begins_to_only_read(),
+            None,
+            "a disk that often fails and recovers does not fill the log"
+        );
     }
 }

@@ -246,20 +246,42 @@ fn a_memory_copy_has_the_name_that_the_program_recorded() {
     assert_eq!(label(b"ceph-osd", header::NAME * 8), "");
 }
 
+/// Whether a copy of a program's memory has times: by the kind of its clock, and what the program read from it at its start.
+fn has_times(kind: u64, anchor: (u64, i64)) -> bool {
+    let run = run(1000, 10..12, 5);
+    let mut memory = memory(7 << 36 | run.end(), 5 << 36 | 1000, 1, &run);
+    let words = [(header::CLOCK_KIND, kind), (header::ANCHOR_RAW, anchor.0)];
+    for (place, word) in words.into_iter().chain([(header::ANCHOR_REALTIME, anchor.1.cast_unsigned())]) {
+        memory[place * 8..][..8].copy_from_slice(&word.to_le_bytes());
+    }
+    let mut program = read(&memory).programs.remove(0);
+    let has_times = program.adopt_clock_of_this_boot();
+    let mut times = Vec::new();
+    program.records(|saved| times.push(saved.time.nanoseconds().is_some()));
+    assert_eq!(times, [has_times; 2]);
+    has_times
+}
+
 #[test]
 fn a_memory_copy_has_times_only_if_its_clock_is_known() {
-    let run = run(1000, 10..12, 5);
-    let of_clock = |kind: u64| {
-        let mut memory = memory(7 << 36 | run.end(), 5 << 36 | 1000, 1, &run);
-        memory[header::CLOCK_KIND * 8..][..8].copy_from_slice(&kind.to_le_bytes());
-        let mut program = read(&memory).programs.remove(0);
-        let has_times = program.adopt_clock_of_this_boot();
-        let mut times = Vec::new();
-        program.records(|saved| times.push(saved.time.nanoseconds().is_some()));
-        (has_times, times)
-    };
-    assert_eq!(of_clock(2), (true, vec![true; 2]));
-    assert_eq!(of_clock(0), (false, vec![false; 2]));
+    assert!(has_times(2, (0, 0)));
+    assert!(!has_times(0, (0, 0)));
+}
+
+#[cfg(all(target_arch = "x86_64", not(blkin_portable)))]
+#[test]
+fn a_memory_copy_of_another_machines_counter_has_no_times() {
+    if ClockKind::detect() != ClockKind::Tsc {
+        println!("not shown: this machine has no time stamp counter that can be trusted");
+        return;
+    }
+    let crate::clock::Anchor { raw, realtime_ns, .. } = crate::clock::Anchor::now(ClockKind::Tsc);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(has_times(1, (raw, realtime_ns)));
+    assert!(
+        !has_times(1, (raw.wrapping_sub(1 << 36), realtime_ns)),
+        "its counter is ahead of this one by half a minute"
+    );
 }
 
 proptest! {

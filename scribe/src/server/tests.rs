@@ -75,7 +75,7 @@ async fn calls_are_read_ahead_of_the_answers_which_keep_their_order() {
 }
 
 #[tokio::test]
-async fn vanished_peer_is_detected_within_a_minute() {
+async fn accepted_connections_notice_a_vanished_peer_within_a_minute() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();

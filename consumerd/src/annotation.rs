@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_may_be_ipv6_or_none() {
+    fn endpoint_addresses_may_be_ipv6_or_empty() {
         let of = |ip: &str, name: &str| host(&Endpoint { ip: ip.into(), port: 0, name: name.into() });
         assert_eq!(of("::1", "x").unwrap().ipv6.unwrap()[15], 1);
         assert_eq!(of("", "x").unwrap().ipv4, 0);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_can_be_let_go_within_another_one() {
+    async fn a_runtime_can_be_dropped_inside_another_runtime() {
         let apart = Apart::build(&mut Builder::new_current_thread()).unwrap();
         let (driven, told) = tokio::sync::oneshot::channel();
         drop(Apart::build(&mut Builder::new_current_thread()).unwrap());

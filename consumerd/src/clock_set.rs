@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_clock_that_is_set_is_heard_of_each_time_and_one_that_is_not_is_not() {
+    async fn each_setting_of_the_clock_is_reported_and_nothing_else() {
         let clock_set = ClockSet::watch();
         assert!(timeout(Duration::from_millis(20), clock_set.happened()).await.is_err());
         for _ in 0..2 {

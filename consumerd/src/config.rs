@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn help_tells_the_defaults() {
+    fn help_shows_the_defaults() {
         let all = toml::Table::try_from(Config::default()).unwrap();
         let command = <Overrides as clap::Args>::augment_args(clap::Command::new("consumerd"));
         let mut told = 0;
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_socket_lies_beside_the_other_unless_it_is_named() {
+    fn the_control_socket_defaults_to_the_folder_of_the_socket() {
         let mut config = Config::default();
         assert_eq!(config.control_socket(), PathBuf::from("/run/blkin/control.sock"));
         config.control_socket = "/elsewhere/c".into();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_values_are_refused_by_name() {
+    fn an_invalid_value_is_refused_and_its_key_named() {
         let refused = |change: &dyn Fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
@@ -511,7 +511,7 @@ mod tests {
 
     /// Otherwise a worker that could not write its checkpoint would end, and so would each worker after it.
     #[test]
-    fn a_checkpoint_of_as_many_programs_as_may_be_held_finds_room() {
+    fn a_checkpoint_of_max_programs_fits_its_space() {
         for max_programs in [1, 1000, 100_000] {
             let config = Config { max_programs, ..Config::default() };
             config.check().unwrap();
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_ships_to_is_every_sink_that_is_on() {
+    fn ships_to_lists_every_enabled_sink() {
         let mut config = Config::default();
         assert_eq!(config.ships_to(), ["127.0.0.1:9410"]);
         (config.scribe_upstream, config.json_lines) = (String::new(), "/srv/lines".into());
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_that_cannot_be_bound_are_refused_by_name() {
+    fn an_unusable_socket_path_is_refused_and_its_key_named() {
         let check = |socket: String, control_socket: String| {
             let paths =
                 Config { socket: socket.into(), control_socket: control_socket.into(), ..Config::default() };
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_two_sockets_or_the_rules_would_share_is_refused() {
+    fn a_path_shared_by_sockets_or_the_rules_file_is_refused() {
         let check = |socket: &str, control_socket: &str| {
             let paths =
                 Config { socket: socket.into(), control_socket: control_socket.into(), ..Config::default() };

@@ -73,7 +73,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn ids_in_a_row_spread_over_low_and_high_bits() {
+    fn consecutive_ids_spread_over_low_and_high_hash_bits() {
         let hashes = || (0..4096_u64).map(|id| Keyed::default().hash_one((id << 20, id)));
         let low: HashSet<u64> = hashes().map(|hash| hash & 0xfff).collect();
         let high: HashSet<u64> = hashes().map(|hash| hash >> 52).collect();

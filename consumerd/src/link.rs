@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_is_marked_and_the_end_is_empty() {
+    fn a_long_message_is_marked_cut_and_the_end_reads_empty() {
         let (a, b) = pair();
         send(&a, &[1; 40], &[]).unwrap();
         assert!(receive(&b, 16).unwrap().cut);

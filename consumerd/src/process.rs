@@ -73,14 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_user_of_a_process_is_the_effective_one_whatever_its_name() {
+    fn the_effective_user_is_read_whatever_the_process_name() {
         let status = b"Name:\tUid:\\n\xc3\nUmask:\t0022\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t6\t7\t8\n";
         assert_eq!(effective_user(status), Some(1001));
         assert_eq!(effective_user(b"Name:\tx\nUid:\t1000\n"), None);
     }
 
     #[test]
-    fn the_start_of_a_process_is_found_behind_any_name_and_a_dead_one_has_none() {
+    fn a_start_time_is_read_behind_any_name_if_alive() {
         let stat = |name: &[u8], state: &[u8], threads: &[u8]| {
             let fields = (4..20).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
             [b"7 (", name, b") ", state, b" ", fields.as_bytes(), b" ", threads, b" 21 4711 23\n"].concat()

@@ -47,7 +47,7 @@ mod tests {
     use std::time::Instant;
 
     #[tokio::test]
-    async fn it_pauses_as_long_as_asked_also_after_a_pause_that_was_dropped() {
+    async fn a_sleep_lasts_as_asked_even_after_a_dropped_one() {
         let timer = Timer::new().unwrap();
         timer.sleep(Duration::ZERO).await.unwrap();
         tokio::select! {

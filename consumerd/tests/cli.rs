@@ -17,7 +17,7 @@ fn with_file(text: &str) -> (tempfile::NamedTempFile, String) {
 }
 
 #[test]
-fn the_example_configuration_is_a_good_one() {
+fn the_example_configuration_passes_the_check() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("not/yet/socket");
@@ -28,7 +28,7 @@ fn the_example_configuration_is_a_good_one() {
 }
 
 #[test]
-fn folders_in_which_no_socket_can_be_made_are_bad_configuration_and_named() {
+fn an_unwritable_socket_folder_is_a_configuration_error() {
     let folder = tempfile::tempdir().unwrap();
     let (good, bad) = (folder.path().join("socket"), "/proc/self/socket");
     let good = good.to_str().unwrap();
@@ -42,7 +42,7 @@ fn folders_in_which_no_socket_can_be_made_are_bad_configuration_and_named() {
 }
 
 #[test]
-fn lines_that_cannot_be_written_are_bad_configuration_and_the_folder_is_named() {
+fn an_unwritable_json_lines_path_is_a_configuration_error() {
     let folder = tempfile::tempdir().unwrap();
     let there = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (socket, missing, not_there) =
@@ -70,7 +70,7 @@ fn lines_that_cannot_be_written_are_bad_configuration_and_the_folder_is_named() 
 
 /// Otherwise whoever reads only the log would rely on a daemon that is about to end.
 #[test]
-fn a_daemon_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
+fn a_failed_ready_file_prevents_the_ready_log_line() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let places = ["--config", "/dev/null", "--scan", "false", "--socket", socket.to_str().unwrap()];
@@ -82,7 +82,7 @@ fn a_daemon_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
 }
 
 #[test]
-fn a_bad_configuration_ends_with_78_and_names_the_key() {
+fn a_bad_configuration_exits_with_78_and_names_the_key() {
     for (text, named) in [("quiet = 3\n", "quiet"), ("poll_idle_ms = 0\n", "poll_idle_ms"), ("= =", "parse")]
     {
         let (_file, path) = with_file(text);
@@ -93,7 +93,7 @@ fn a_bad_configuration_ends_with_78_and_names_the_key() {
 }
 
 #[test]
-fn the_port_of_another_program_is_a_failure_that_nobody_waits_for() {
+fn a_port_in_use_by_another_program_fails_without_waiting() {
     let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = stranger.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn the_port_of_another_program_is_a_failure_that_nobody_waits_for() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_a_failure_with_1() {
+fn wrong_usage_exits_with_2_and_a_failure_with_1() {
     assert_eq!(consumerd(&["--no-such-flag"]).status.code(), Some(2));
     assert_eq!(consumerd(&["worker"]).status.code(), Some(1));
     let output = consumerd(&["--socket", "/proc/nowhere/socket", "--http-listen", "127.0.0.1:0"]);
@@ -131,7 +131,7 @@ fn limited(ulimit: &str) -> Output {
 }
 
 #[test]
-fn a_limit_of_file_sizes_that_is_too_small_is_an_error_and_no_signal() {
+fn a_small_file_size_limit_is_an_error_not_a_signal() {
     let output = limited("-f 1000");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("File too large"), "{output:?}");
@@ -139,7 +139,7 @@ fn a_limit_of_file_sizes_that_is_too_small_is_an_error_and_no_signal() {
 
 /// Otherwise workers that cannot even start would be started again and again.
 #[test]
-fn a_limit_of_open_files_with_which_no_worker_starts_is_told_at_the_start() {
+fn a_small_open_file_limit_is_reported_at_start() {
     for limit in ["16", "24", "28"] {
         let output = limited(&format!("-n {limit}"));
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -150,7 +150,7 @@ fn a_limit_of_open_files_with_which_no_worker_starts_is_told_at_the_start() {
 }
 
 #[test]
-fn a_flag_wins_over_the_environment_and_both_over_the_file() {
+fn flags_and_variables_override_the_file() {
     let (_file, path) = with_file("scribe_upstream = \"bad\"\n");
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
@@ -164,7 +164,7 @@ fn a_flag_wins_over_the_environment_and_both_over_the_file() {
 }
 
 #[test]
-fn a_wrong_variable_is_bad_configuration_that_names_it_and_a_value_as_it_should_be() {
+fn an_invalid_variable_is_named_with_the_expected_form() {
     for (variable, text, said) in [
         (
             "BLKIN_CONSUMERD_QUEUE_BYTES",
@@ -194,7 +194,7 @@ fn a_wrong_variable_is_bad_configuration_that_names_it_and_a_value_as_it_should_
 }
 
 #[test]
-fn paths_that_may_be_empty_are_so_by_flag_and_by_environment() {
+fn optional_paths_can_be_emptied_by_flag_and_variable() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     // The file's paths cannot be used; flags and variables override them below.
@@ -211,7 +211,7 @@ fn paths_that_may_be_empty_are_so_by_flag_and_by_environment() {
 }
 
 #[test]
-fn an_address_that_is_none_is_named_with_where_it_stands() {
+fn an_invalid_address_is_reported_with_its_location() {
     let (_file, path) = with_file("log = \"info\"\nhttp_listen = \"bad\"\n");
     for (arguments, code, place) in [
         (["--config", &path], 78, format!("{path}, line 2: http_listen: \"bad\"")),

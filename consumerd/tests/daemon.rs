@@ -19,7 +19,7 @@ fn identities(lines: &[serde_json::Value]) -> BTreeSet<(i64, i64)> {
 }
 
 #[test]
-fn every_annotation_of_several_programs_arrives_and_the_ledger_balances() {
+fn all_annotations_arrive_and_the_ledger_balances() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let programs: Vec<_> = (1..=3).map(|threads| site.program(&[500, threads, 20], &[])).collect();
@@ -42,7 +42,7 @@ fn every_annotation_of_several_programs_arrives_and_the_ledger_balances() {
 }
 
 #[test]
-fn without_a_sink_what_is_drained_counts_as_lost_also_once_a_worker_was_killed() {
+fn without_a_sink_annotations_count_as_lost_even_after_a_kill() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     assert_eq!(daemon.says("nothing is shipped").len(), 1);
@@ -61,7 +61,7 @@ fn without_a_sink_what_is_drained_counts_as_lost_also_once_a_worker_was_killed()
 }
 
 #[test]
-fn a_tiny_ring_loses_and_names_every_loss() {
+fn a_tiny_ring_counts_every_loss() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let calls = site.program(&[20_000, 2], &[("BLKIN_RING_BYTES", "4096")]).finish();
@@ -72,7 +72,7 @@ fn a_tiny_ring_loses_and_names_every_loss() {
 }
 
 #[test]
-fn a_record_dropped_somewhere_uncounted_turns_the_check_red() {
+fn an_uncounted_record_breaks_the_ledger_equations() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let calls = site.program(&[100, 1], &[]).finish();
@@ -107,7 +107,7 @@ fn a_program_that_ends_before_anything_is_drained_loses_nothing() {
 }
 
 #[test]
-fn a_worker_killed_again_and_again_loses_nothing_and_the_ledger_balances_again() {
+fn repeated_worker_kills_lose_nothing_and_the_ledger_balances() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let mut programs: Vec<_> = (0..2).map(|_| site.program(&[500, 2, 200], &[])).collect();
@@ -139,7 +139,7 @@ fn a_worker_killed_again_and_again_loses_nothing_and_the_ledger_balances_again()
 }
 
 #[test]
-fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
+fn annotations_staged_before_a_kill_fit_in_small_queues() {
     let (site, scribe) = (Site::new(), common::scribe::Scribe::start(|_| common::scribe::Behaviour::Ok));
     // No span leaves, so everything stays staged; its lines are many times what the queues can hold.
     let text = "close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 1048576\n";
@@ -174,7 +174,7 @@ fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
 /// As when somebody restarts it by hand, or a supervisor does not wait for its end: the last daemon ships for as long as it may,
 /// and still has its address.
 #[test]
-fn a_daemon_that_is_started_while_the_last_one_ends_waits_for_its_address() {
+fn a_daemon_waits_for_the_address_of_an_ending_one() {
     let site = Site::new();
     let arguments = ["--scribe-upstream", "127.0.0.1:1", "--stop-timeout-ms", "2000"];
     let mut last = site.bare_daemon(&arguments);
@@ -232,7 +232,7 @@ fn stuck(daemon: &common::Daemon) -> Vec<String> {
 }
 
 #[test]
-fn a_daemon_whose_sockets_are_taken_from_their_places_says_so_until_they_are_back() {
+fn a_displaced_socket_turns_health_red_until_it_is_back() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     daemon.assert_healthy();
@@ -250,7 +250,7 @@ fn a_daemon_whose_sockets_are_taken_from_their_places_says_so_until_they_are_bac
 }
 
 #[test]
-fn a_stopped_holder_turns_health_red_and_green_once_it_goes_on() {
+fn a_stopped_holder_turns_health_red_until_it_continues() {
     const { assert!(STUCK_AFTER.as_millis() < 2000, "operators are told of two seconds") };
     let site = Site::new();
     let daemon = site.daemon(&[]);
@@ -265,7 +265,7 @@ fn a_stopped_holder_turns_health_red_and_green_once_it_goes_on() {
 }
 
 #[test]
-fn a_daemon_waits_for_the_addresses_that_the_worker_of_a_killed_one_still_has() {
+fn a_daemon_waits_for_addresses_held_by_an_orphaned_worker() {
     let site = Site::new();
     // Nobody listens there, so at the end the worker stays for a while, with what it has not shipped.
     let first = site.bare_daemon(&["--scribe-upstream", "127.0.0.1:1"]);
@@ -285,7 +285,7 @@ fn a_daemon_waits_for_the_addresses_that_the_worker_of_a_killed_one_still_has() 
 
 /// As when a terminal or a supervisor signals the whole process group.
 #[test]
-fn a_request_to_end_that_holder_and_worker_both_get_is_told_of_once() {
+fn a_sigterm_to_holder_and_worker_is_logged_once() {
     let site = Site::new();
     let mut daemon = site.daemon(&[]);
     for process in [daemon.pid(), daemon.worker_pid()] {
@@ -296,7 +296,7 @@ fn a_request_to_end_that_holder_and_worker_both_get_is_told_of_once() {
 }
 
 #[test]
-fn a_hangup_ends_neither_holder_nor_worker() {
+fn sighup_ends_neither_holder_nor_worker() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let mut program = site.program(&[2000, 1, 300], &[]);
@@ -314,7 +314,7 @@ fn a_hangup_ends_neither_holder_nor_worker() {
 }
 
 #[test]
-fn a_worker_that_cannot_be_started_again_yet_is_started_later_and_nothing_is_lost() {
+fn a_failed_worker_restart_is_retried_and_nothing_is_lost() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let site = Site::new();
     let daemon = site.daemon(&[]);

@@ -105,7 +105,7 @@ fn assert_answers(site: &Site) {
 }
 
 #[test]
-fn what_cannot_be_closed_keeps_no_program_from_being_taken_in_nor_the_daemon_from_ending() {
+fn unclosable_descriptors_block_neither_offers_nor_the_end() {
     let offers: [&[(&[u8], usize)]; 5] = [
         &[(OFFER, 2)],
         // More descriptors than an offer has; another message; and an offer that lies unread behind it.
@@ -125,7 +125,7 @@ fn what_cannot_be_closed_keeps_no_program_from_being_taken_in_nor_the_daemon_fro
 }
 
 #[test]
-fn an_asker_whose_descriptors_cannot_be_closed_keeps_nobody_from_an_answer() {
+fn unclosable_descriptors_do_not_block_control_requests() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let requests: [(&[u8], SendFlags); 3] =
@@ -144,7 +144,7 @@ fn an_asker_whose_descriptors_cannot_be_closed_keeps_nobody_from_an_answer() {
 }
 
 #[test]
-fn connections_in_which_something_lies_are_hung_up_however_many_they_are() {
+fn many_connections_with_unread_messages_are_all_closed() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     // The messages behind an empty one are not examined.
@@ -159,7 +159,7 @@ fn connections_in_which_something_lies_are_hung_up_however_many_they_are() {
 }
 
 #[test]
-fn a_user_who_sends_what_cannot_be_closed_keeps_only_his_own_programs_out() {
+fn unclosable_descriptors_exclude_only_their_own_user() {
     // Only root can act as another user.
     if !rustix::process::geteuid().is_root() {
         let _ = writeln!(std::io::stderr(), "not shown: this needs root");

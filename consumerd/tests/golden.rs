@@ -163,13 +163,13 @@ fn decoded_by_python() -> String {
 }
 
 #[test]
-fn golden_bytes_are_what_we_write_and_what_an_independent_decoder_reads() {
+fn golden_bytes_match_our_writer_and_a_python_decoder() {
     assert_eq!(golden_text(), dump(&written()));
     assert_eq!(std::fs::read_to_string(golden("json")).unwrap(), decoded_by_python());
 }
 
 #[test]
-fn a_worker_that_finds_golden_bytes_goes_on_from_them() {
+fn a_worker_continues_from_the_golden_bytes() {
     let memory = undump(&golden_text());
     let row = memory.0[NUMBERS_AT as usize..].as_chunks().0[2];
     assert_eq!(NumberRow::decode(&row), Some(ROW));

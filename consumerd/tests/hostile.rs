@@ -127,7 +127,7 @@ fn offer_memfds(site: &Site, segment: &OwnedFd, control: &OwnedFd) -> OwnedFd {
 }
 
 #[test]
-fn what_hostile_programs_write_neither_ends_the_worker_nor_costs_another_program_anything() {
+fn hostile_segments_harm_neither_worker_nor_other_programs() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let worker = daemon.worker_pid();
@@ -156,7 +156,7 @@ fn what_hostile_programs_write_neither_ends_the_worker_nor_costs_another_program
 
 /// A new worker needs all programs that were there, and retries while memory is short.
 #[test]
-fn memory_that_cannot_be_mapped_keeps_no_worker_from_starting() {
+fn unmappable_memory_does_not_prevent_a_worker_start() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let mut program = site.program(&[500, 2], &[]);
@@ -188,7 +188,7 @@ fn told(control: &OwnedFd) -> Option<u64> {
 }
 
 #[test]
-fn programs_that_are_refused_are_told_why() {
+fn refused_programs_are_told_why() {
     let site = Site::new();
     let daemon = site.daemon(&["--config", &site.config("max_programs_per_uid = 1\n")]);
     let header = |version: u64| {
@@ -226,7 +226,7 @@ fn ask_without_end(http: &str, is_over: &AtomicBool) {
 
 /// The requests are answered by a thread that does not drain rings.
 #[test]
-fn askers_of_metrics_keep_no_ring_from_being_read() {
+fn many_metrics_requests_do_not_delay_draining() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     // Each program adds to the length of the answers.
@@ -259,7 +259,7 @@ fn named_or_counted(lines: &[String]) -> u64 {
 }
 
 #[test]
-fn programs_that_are_no_good_do_not_fill_the_log() {
+fn invalid_programs_and_lost_recorders_do_not_fill_the_log() {
     const EACH: u64 = 60;
     let site = Site::new();
     let daemon = site.daemon(&["--config", &site.config("recorder_keep = 0\n")]);
@@ -286,7 +286,7 @@ fn programs_that_are_no_good_do_not_fill_the_log() {
 
 /// A daemon without all of root's rights may not open the pages again, and cannot know whether another daemon reads the programs.
 #[test]
-fn programs_whose_pages_nobody_may_open_do_not_fill_the_log() {
+fn programs_with_unopenable_pages_do_not_fill_the_log() {
     const EACH: u64 = 60;
     let site = Site::new();
     let mut starter = Command::new("setpriv");
@@ -309,7 +309,7 @@ fn programs_whose_pages_nobody_may_open_do_not_fill_the_log() {
 
 /// While pages are in use elsewhere, the kernel waits a sixth of a second before it answers that a segment may still be written.
 #[test]
-fn programs_about_which_the_kernel_answers_late_hold_nobody_up() {
+fn slow_kernel_answers_about_programs_delay_no_others() {
     let site = Site::new();
     let daemon = site.daemon(&["--config", &site.config("stuck_kill_ms = 5000\n")]);
     let pipes: Vec<_> = (0..60)

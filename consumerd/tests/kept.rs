@@ -63,22 +63,22 @@ fn assert_nothing_is_lost(end: End) {
 }
 
 #[test]
-fn nothing_is_lost_if_the_whole_daemon_is_killed_while_nobody_takes_anything() {
+fn a_daemon_kill_during_an_outage_loses_nothing() {
     assert_nothing_is_lost(Daemon::killed);
 }
 
 #[test]
-fn nothing_is_lost_if_the_daemon_is_restarted_while_nobody_takes_anything() {
+fn a_daemon_restart_during_an_outage_loses_nothing() {
     assert_nothing_is_lost(stopped);
 }
 
 #[test]
-fn nothing_is_lost_if_the_next_daemon_finds_the_worker_of_the_one_before() {
+fn nothing_is_lost_if_the_previous_worker_still_runs() {
     assert_nothing_is_lost(Daemon::left_to_its_worker);
 }
 
 #[test]
-fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon_was_killed() {
+fn a_program_counts_once_if_systemd_never_heard_of_its_release() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));
     let address = upstream.address.clone();
@@ -111,7 +111,7 @@ fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon
 
 /// The next program's number is among the damaged counters. A new program must not get a number that was given before.
 #[test]
-fn a_program_that_comes_is_read_though_what_the_holder_counted_was_damaged() {
+fn new_programs_are_read_after_damage_to_holder_counters() {
     for copies in [1, 2] {
         let (site, upstream) = (Site::new(), Reserved::new());
         let manager = Manager::start(site.path("notify"));
@@ -140,7 +140,7 @@ fn a_program_that_comes_is_read_though_what_the_holder_counted_was_damaged() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_gives_up_nothing() {
+fn an_invalid_configuration_gives_up_nothing_kept() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));
     let address = upstream.address.clone();
@@ -168,7 +168,7 @@ fn a_configuration_that_cannot_be_used_gives_up_nothing() {
 }
 
 #[test]
-fn what_is_staged_of_a_program_that_nobody_kept_is_counted_and_told() {
+fn staged_annotations_of_an_unkept_program_are_counted() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));
     let daemon = started(&site, &manager, &upstream.address);
@@ -187,7 +187,7 @@ fn what_is_staged_of_a_program_that_nobody_kept_is_counted_and_told() {
 }
 
 #[test]
-fn the_last_words_of_a_daemon_that_is_restarted_say_what_becomes_of_the_rest() {
+fn a_stopped_daemon_logs_what_becomes_of_the_rest() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));
     let daemon = started(&site, &manager, &upstream.address);
@@ -201,7 +201,7 @@ fn the_last_words_of_a_daemon_that_is_restarted_say_what_becomes_of_the_rest() {
 }
 
 #[test]
-fn the_flight_recorder_of_an_ended_program_can_be_taken_from_the_next_daemon() {
+fn the_next_daemon_serves_an_ended_programs_flight_recorder() {
     let site = Site::new();
     let manager = Manager::start(site.path("notify"));
     let daemon = started(&site, &manager, "");
@@ -225,7 +225,7 @@ fn the_flight_recorder_of_an_ended_program_can_be_taken_from_the_next_daemon() {
 }
 
 #[test]
-fn a_daemon_whose_memory_has_another_size_says_how_much_it_gives_up() {
+fn a_changed_staging_size_logs_how_much_is_given_up() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));
     let daemon = started(&site, &manager, &upstream.address);

@@ -12,7 +12,7 @@ use common::Site;
 /// The shortest pause between two looks is 1 ms; rings that fill this slowly are looked at every 8 ms. On a busy machine there
 /// are fewer looks, not more.
 #[test]
-fn a_program_that_records_evenly_is_looked_at_a_hundred_times_a_second() {
+fn an_evenly_filled_ring_gets_under_250_looks_a_second() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let worker = daemon.worker_pid();

@@ -42,7 +42,7 @@ fn give_no_addresses(pid: u32) -> Rlimit {
 }
 
 #[test]
-fn programs_wait_while_there_are_no_descriptors_and_none_is_lost() {
+fn programs_wait_without_loss_while_descriptors_are_short() {
     for more in [0, 5, 9, 12] {
         let site = Site::new();
         let daemon = site.bare_daemon(&[]);
@@ -62,7 +62,7 @@ fn programs_wait_while_there_are_no_descriptors_and_none_is_lost() {
 
 /// Otherwise no worker would hear of the program again, and what it records would not be read.
 #[test]
-fn a_program_for_whose_descriptors_the_worker_has_no_room_is_named_to_the_next_one() {
+fn a_program_beyond_worker_descriptors_goes_to_the_next_worker() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let worker = daemon.worker_pid();
@@ -75,7 +75,7 @@ fn a_program_for_whose_descriptors_the_worker_has_no_room_is_named_to_the_next_o
 
 /// Many programs have ended by then, and nobody else would read them.
 #[test]
-fn a_program_for_which_the_worker_has_no_addresses_left_is_attached_to_once_it_has() {
+fn attaching_is_retried_while_address_space_is_short() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let worker = daemon.worker_pid();
@@ -89,7 +89,7 @@ fn a_program_for_which_the_worker_has_no_addresses_left_is_attached_to_once_it_h
 }
 
 #[test]
-fn a_program_that_waits_to_be_attached_to_is_taken_over_by_the_next_worker() {
+fn a_program_waiting_to_be_attached_goes_to_the_next_worker() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let attached = site.program(&[20, 1], &[]);
@@ -107,7 +107,7 @@ fn a_program_that_waits_to_be_attached_to_is_taken_over_by_the_next_worker() {
 }
 
 #[test]
-fn who_asks_while_the_worker_has_no_descriptors_is_answered_later_and_the_log_tells_of_it_once_a_second() {
+fn control_requests_wait_while_descriptors_are_short() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     give_no_descriptor(daemon.worker_pid());
@@ -142,7 +142,7 @@ fn offer(site: &Site, pid: u32) {
 /// A program that ends soon after its first offer sends another, since it cannot know yet that it is read. The holder is stopped
 /// until the worker has released the program, so that this offer and the worker's message wait for it together.
 #[test]
-fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
+fn a_program_offered_again_as_it_ends_counts_once() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let offers = |outcome: &str| daemon.metrics().sum_where("blkin_offers_total", outcome);
@@ -173,7 +173,7 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
 /// The holder is stopped until many offers wait, and behind them the offer of a program for which there is room once another
 /// program is released.
 #[test]
-fn places_that_are_given_back_are_for_those_who_wait_already() {
+fn freed_places_go_to_programs_already_waiting() {
     const REPEATED: usize = 1000;
     let site = Site::new();
     let daemon = site.bare_daemon(&["--config", &site.config("max_programs_per_uid = 2\n")]);
@@ -201,7 +201,7 @@ fn places_that_are_given_back_are_for_those_who_wait_already() {
 }
 
 #[test]
-fn a_program_beyond_a_quota_is_read_if_another_leaves_soon_and_refused_once_if_none_does() {
+fn a_program_over_quota_waits_for_a_place_then_is_refused() {
     let site = Site::new();
     let daemon = site.bare_daemon(&["--config", &site.config("max_programs_per_uid = 1\n")]);
     let offers = |outcome: &str| daemon.metrics().sum_where("blkin_offers_total", outcome);
@@ -226,7 +226,7 @@ fn a_program_beyond_a_quota_is_read_if_another_leaves_soon_and_refused_once_if_n
 
 /// The next daemon does not search for programs, and a recorder that crashes cannot offer itself, so it has to be held before.
 #[test]
-fn a_flight_recorder_that_goes_on_is_held_and_kept_by_the_daemon_after_one_that_was_killed() {
+fn a_running_flight_recorder_is_held_by_the_next_daemon() {
     let site = Site::new();
     let is_one = |daemon: &Daemon, figure: &str| daemon.metrics().sum(figure) == 1;
     let first = site.bare_daemon(&[]);
@@ -249,7 +249,7 @@ fn a_flight_recorder_that_goes_on_is_held_and_kept_by_the_daemon_after_one_that_
 /// As when consumerd runs in a container that shares only the folder of its socket: the kernel has no process id there for a
 /// program outside.
 #[test]
-fn programs_of_another_pid_namespace_are_read_by_the_names_that_they_give_themselves() {
+fn programs_of_other_pid_namespaces_are_shown_by_own_name() {
     let site = Site::new();
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]);

@@ -54,7 +54,7 @@ fn a_program_of_another_user_that_is_not_dumpable_is_found() {
 }
 
 #[test]
-fn a_daemon_that_may_not_look_at_others_says_so() {
+fn a_missing_cap_sys_ptrace_is_logged() {
     // The daemon gets all of root's capabilities except the one to examine processes that have more.
     if !rustix::process::geteuid().is_root() {
         let _ = writeln!(std::io::stderr(), "not shown: this needs root");
@@ -84,7 +84,7 @@ fn read_by_one(site: &Site) -> (Daemon, Program, u64) {
 }
 
 #[test]
-fn a_program_that_another_daemon_reads_is_left_to_that_one() {
+fn a_program_read_by_another_daemon_is_left_to_it() {
     let _alone = ALONE.lock();
     let (site, elsewhere) = (Site::new(), Site::new());
     let (first, program, calls) = read_by_one(&site);
@@ -98,7 +98,7 @@ fn a_program_that_another_daemon_reads_is_left_to_that_one() {
 }
 
 #[test]
-fn programs_that_another_daemon_reads_are_named_together() {
+fn programs_read_by_another_daemon_are_logged_together() {
     let _alone = ALONE.lock();
     let (site, elsewhere) = (Site::new(), Site::new());
     let first = site.daemon(&[]);
@@ -118,7 +118,7 @@ fn programs_that_another_daemon_reads_are_named_together() {
 }
 
 #[test]
-fn a_program_of_a_daemon_that_is_about_to_be_gone_is_waited_for() {
+fn a_program_is_taken_over_once_its_daemon_has_ended() {
     let _alone = ALONE.lock();
     let (site, elsewhere) = (Site::new(), Site::new());
     let (first, program, calls) = read_by_one(&site);
@@ -130,7 +130,7 @@ fn a_program_of_a_daemon_that_is_about_to_be_gone_is_waited_for() {
 }
 
 #[test]
-fn what_a_killed_daemon_had_drained_and_not_shipped_is_named() {
+fn unsettled_annotations_of_a_killed_daemon_are_counted() {
     let _alone = ALONE.lock();
     let site = Site::new();
     // Nobody listens there, so the first half is drained and stays in flight.
@@ -155,7 +155,7 @@ fn what_a_killed_daemon_had_drained_and_not_shipped_is_named() {
 }
 
 #[test]
-fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
+fn the_next_daemon_continues_where_a_stopped_one_ended() {
     let _alone = ALONE.lock();
     let site = Site::new();
     let (first, program, calls) = read_by_one(&site);
@@ -205,11 +205,11 @@ fn assert_number_is_kept(end: fn(Daemon)) {
 }
 
 #[test]
-fn a_program_that_systemd_did_not_keep_goes_on_under_its_number() {
+fn an_unkept_program_keeps_its_number_after_a_daemon_kill() {
     assert_number_is_kept(Daemon::killed);
 }
 
 #[test]
-fn a_program_that_systemd_did_not_keep_goes_on_when_the_worker_of_the_daemon_before_has_ended() {
+fn an_unkept_program_keeps_its_number_after_a_holder_kill() {
     assert_number_is_kept(Daemon::left_to_its_worker);
 }

@@ -32,7 +32,7 @@ fn annotations(spans: &[Span]) -> usize {
 }
 
 #[test]
-fn a_call_has_no_more_than_batch_entries_and_batch_bytes_allow() {
+fn batch_entries_and_batch_bytes_limit_a_call() {
     let batches = |line: &str| {
         let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
         let daemon = configured(&site, &[line], &["--scribe-upstream", &scribe.address]);
@@ -49,7 +49,7 @@ fn a_call_has_no_more_than_batch_entries_and_batch_bytes_allow() {
 }
 
 #[test]
-fn what_comes_within_linger_ms_leaves_in_one_call() {
+fn spans_within_linger_ms_leave_in_one_call() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let daemon = configured(&site, &["linger_ms = 10000"], &["--scribe-upstream", &scribe.address]);
     let (mut made, began) = (0, Instant::now());
@@ -100,7 +100,7 @@ fn next_call(stream: &mut TcpStream) -> Option<i32> {
 }
 
 #[test]
-fn no_more_calls_wait_for_answers_than_window_calls_and_window_bytes_allow() {
+fn window_calls_and_window_bytes_limit_unanswered_calls() {
     // A message of these programs has some 1,900 bytes.
     for line in ["window_calls = 3", "window_bytes = 4096"] {
         let (site, calls) = (Site::new(), 20);
@@ -113,7 +113,7 @@ fn no_more_calls_wait_for_answers_than_window_calls_and_window_bytes_allow() {
 }
 
 #[test]
-fn an_upstream_that_is_silent_for_io_timeout_ms_is_connected_to_anew() {
+fn an_upstream_silent_for_io_timeout_ms_is_reconnected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -156,7 +156,7 @@ fn time_of_failures(pauses_ms: [u64; 2], failures: u64) -> Duration {
 }
 
 #[test]
-fn pauses_between_attempts_begin_at_backoff_min_ms_and_grow_to_backoff_max_ms() {
+fn retry_pauses_range_from_backoff_min_ms_to_backoff_max_ms() {
     // Half of each pause is random. With the default of either key, these times would be different.
     let shortest_first = time_of_failures([1000, 3_600_000], 2);
     assert!(shortest_first >= Duration::from_millis(500), "{shortest_first:?}");
@@ -165,7 +165,7 @@ fn pauses_between_attempts_begin_at_backoff_min_ms_and_grow_to_backoff_max_ms() 
 }
 
 #[test]
-fn spans_beyond_max_open_spans_and_max_open_bytes_leave_as_they_are() {
+fn max_open_spans_and_max_open_bytes_split_excess_spans() {
     for (line, gauge, most) in [
         ("max_open_spans = 10", "blkin_spans_open", 10),
         ("max_open_bytes = 8192", "blkin_spans_open_bytes", 8192),
@@ -183,7 +183,7 @@ fn spans_beyond_max_open_spans_and_max_open_bytes_leave_as_they_are() {
 }
 
 #[test]
-fn a_span_that_is_quiet_for_quiet_ms_leaves_as_it_is() {
+fn a_span_quiet_for_quiet_ms_leaves_as_it_is() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let lines = ["close_events = []", "quiet_ms = 50"];
     let daemon = configured(&site, &lines, &["--scribe-upstream", &scribe.address]);
@@ -209,7 +209,7 @@ fn messages_go_to_scribe_category_and_json_scribe_category() {
 }
 
 #[test]
-fn programs_beyond_a_quota_are_refused_and_the_log_says_beyond_which() {
+fn programs_over_a_quota_are_refused_and_its_key_logged() {
     for (line, most) in
         [("max_programs = 1", 1), ("max_programs_per_uid = 1", 1), ("max_shared_bytes_per_uid = 100000", 0)]
     {
@@ -242,7 +242,7 @@ fn assert_recorders(line: &str, kept: u64, given_up: u64) {
 }
 
 #[test]
-fn recorders_that_end_with_the_daemon_are_named() {
+fn flight_recorders_that_end_with_the_daemon_are_logged() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let mut recorder = site.program(&[10, 1], &[("BLKIN_MODE", "overwrite")]);
@@ -257,7 +257,7 @@ fn recorders_that_end_with_the_daemon_are_named() {
 }
 
 #[test]
-fn recorders_of_ended_programs_are_kept_as_recorder_keep_and_its_bytes_and_ms_say() {
+fn recorder_keep_settings_limit_kept_flight_recorders() {
     assert_recorders("recorder_keep = 2", 2, 0);
     assert_recorders("recorder_keep = 1", 1, 1);
     assert_recorders("recorder_keep_bytes = 0", 0, 2);
@@ -265,7 +265,7 @@ fn recorders_of_ended_programs_are_kept_as_recorder_keep_and_its_bytes_and_ms_sa
 }
 
 #[test]
-fn the_worker_of_a_daemon_of_root_is_worker_uid_and_worker_gid() {
+fn a_root_daemons_worker_runs_as_worker_uid_and_worker_gid() {
     if !rustix::process::geteuid().is_root() {
         let _ = writeln!(std::io::stderr(), "not shown: this needs root");
         return;
@@ -282,7 +282,7 @@ fn the_worker_of_a_daemon_of_root_is_worker_uid_and_worker_gid() {
 }
 
 #[test]
-fn a_daemon_of_root_that_lacks_what_a_worker_of_another_user_takes_names_it() {
+fn missing_capabilities_for_worker_uid_are_named() {
     if !rustix::process::geteuid().is_root() {
         let _ = writeln!(std::io::stderr(), "not shown: this needs root");
         return;
@@ -299,7 +299,7 @@ fn a_daemon_of_root_that_lacks_what_a_worker_of_another_user_takes_names_it() {
 }
 
 #[test]
-fn a_daemon_of_root_says_once_that_its_worker_is_roots_too() {
+fn a_worker_running_as_root_is_warned_of_once() {
     let is_root = rustix::process::geteuid().is_root();
     let warnings = |lines: &[&str]| {
         let site = Site::new();
@@ -316,7 +316,7 @@ fn a_daemon_of_root_says_once_that_its_worker_is_roots_too() {
 }
 
 #[test]
-fn lines_of_the_log_are_json_if_log_format_says_so() {
+fn log_format_json_makes_every_log_line_json() {
     let site = Site::new();
     let daemon = configured(&site, &["log_format = \"json\""], &["--scribe-upstream", "127.0.0.1:1"]);
     let mut program = site.program(&[1, 1], &[]);

@@ -18,7 +18,7 @@ use common::{Daemon, Program, Site, send_signal, wait_for};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 #[test]
-fn whole_spans_leave_many_in_a_call_with_their_timing() {
+fn complete_spans_leave_in_large_calls_with_their_timing() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
     // The worker is stopped meanwhile, so that one look finds all records, however slow the program is.
@@ -45,7 +45,7 @@ fn whole_spans_leave_many_in_a_call_with_their_timing() {
 }
 
 #[test]
-fn try_later_and_lost_connections_are_tried_again_until_it_works() {
+fn calls_are_retried_after_try_later_and_hangups() {
     let calls = Arc::new(AtomicU32::new(0));
     let seen = calls.clone();
     let scribe = Scribe::start(move |_| match seen.fetch_add(1, Ordering::Relaxed) {
@@ -83,19 +83,19 @@ fn lose_one_entry(site: &Site, behaviour: Behaviour) -> Daemon {
 }
 
 #[test]
-fn only_the_entry_that_is_refused_is_lost() {
+fn only_a_refused_entry_is_lost() {
     lose_one_entry(&Site::new(), Behaviour::Exception);
 }
 
 #[test]
-fn only_the_entry_on_which_the_upstream_always_hangs_up_is_lost() {
+fn only_an_entry_that_always_causes_a_hangup_is_lost() {
     let site = Site::new();
     let daemon = lose_one_entry(&site, Behaviour::HangUp);
     assert_eq!(daemon.says("the message is given up").len(), 1);
 }
 
 #[test]
-fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
+fn an_unread_pipe_or_absent_upstream_costs_other_sinks_nothing() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let pipe = site.path("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -153,7 +153,7 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
 }
 
 #[test]
-fn a_full_disk_costs_the_others_nothing() {
+fn a_full_disk_costs_other_sinks_nothing() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address, "--json-lines", "/dev/full"]);
     let made = site.program(&[300, 1], &[]).finish();
@@ -167,7 +167,7 @@ fn a_full_disk_costs_the_others_nothing() {
 }
 
 #[test]
-fn a_sink_whose_thread_ends_gets_another_and_nothing_is_lost() {
+fn a_sink_thread_that_ends_is_replaced_without_loss() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
     let mut program = site.program(&[1000, 1, 1000], &[]);
@@ -189,7 +189,7 @@ fn a_sink_whose_thread_ends_gets_another_and_nothing_is_lost() {
 
 /// After a kill, the next worker ships again what some sink had not shipped, also to sinks that had.
 #[test]
-fn no_counter_of_a_sink_goes_back_when_a_worker_is_killed() {
+fn no_sink_counter_decreases_when_a_worker_is_killed() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let pipe = site.path("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -237,7 +237,7 @@ fn json_goes_to_scribe_in_its_own_category() {
 }
 
 #[test]
-fn a_full_staging_memory_gives_up_the_oldest_and_draining_goes_on() {
+fn full_staging_evicts_the_oldest_and_draining_continues() {
     let site = Site::new();
     let arguments = ["--json-scribe-upstream", "127.0.0.1:1", "--staging-bytes", "16777216"];
     let daemon = site.daemon(&arguments);
@@ -307,7 +307,7 @@ fn field(lines: &[String], name: &str) -> u64 {
 }
 
 #[test]
-fn open_spans_that_cannot_be_shipped_at_the_end_are_named_in_time() {
+fn open_spans_that_cannot_be_shipped_at_the_end_are_logged() {
     let (site, calls) = (Site::new(), Arc::new(AtomicU32::new(0)));
     // The upstream takes some calls, and then nothing any more.
     let scribe = Scribe::start(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
@@ -326,7 +326,7 @@ fn open_spans_that_cannot_be_shipped_at_the_end_are_named_in_time() {
 }
 
 #[test]
-fn what_is_left_in_the_rings_of_a_program_that_has_ended_is_named() {
+fn records_left_in_rings_of_ended_programs_are_logged() {
     let site = Site::new();
     let upstream = ["--scribe-upstream", "127.0.0.1:1", "--stop-timeout-ms", "1"];
     let mut daemon = site.bare_daemon(&upstream);
@@ -345,7 +345,7 @@ fn what_is_left_in_the_rings_of_a_program_that_has_ended_is_named() {
 }
 
 #[test]
-fn a_daemon_that_takes_its_time_to_end_is_healthy_to_the_last() {
+fn a_slowly_ending_daemon_stays_healthy() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::TryLater));
     // The lines are written at once, so their sink has nothing more to do.
     let mut daemon = site.daemon(&["--scribe-upstream", &scribe.address, "--stop-timeout-ms", "3000"]);
@@ -370,7 +370,7 @@ fn a_daemon_that_takes_its_time_to_end_is_healthy_to_the_last() {
 }
 
 #[test]
-fn an_annotation_that_never_fits_is_named_as_lost_at_the_end() {
+fn an_annotation_that_never_fits_is_logged_as_lost() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let config = site.config("close_events = [\"never\"]\nqueue_bytes = 4096\n");
     let mut daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address, "--config", &config]);
@@ -384,7 +384,7 @@ fn an_annotation_that_never_fits_is_named_as_lost_at_the_end() {
 }
 
 #[test]
-fn trouble_with_an_upstream_is_told_while_it_lasts_and_logged_when_it_begins_and_ends() {
+fn upstream_trouble_is_reported_and_its_start_and_end_logged() {
     let (site, reserved) = (Site::new(), Reserved::new());
     let upstream = reserved.address.clone();
     let daemon = site.bare_daemon(&["--scribe-upstream", &upstream, "--json-lines", "/dev/full"]);
@@ -419,7 +419,7 @@ fn trouble_with_an_upstream_is_told_while_it_lasts_and_logged_when_it_begins_and
 }
 
 #[test]
-fn an_upstream_that_refuses_much_does_not_fill_the_log() {
+fn many_refusals_do_not_fill_the_log() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Exception));
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
     let begun = Instant::now();
@@ -434,7 +434,7 @@ fn an_upstream_that_refuses_much_does_not_fill_the_log() {
 }
 
 #[test]
-fn programs_that_have_ended_are_let_go_although_a_span_stays_open() {
+fn ended_programs_are_released_though_a_span_stays_open() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let text = "close_events = [\"never\"]\nquiet_ms = 86400000\nmax_programs_per_uid = 4\n";
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address, "--config", &site.config(text)]);
@@ -505,7 +505,7 @@ fn hanging(site: &Site, arguments: &[&str]) -> (Daemon, Hang, u64) {
 }
 
 #[test]
-fn a_sink_that_hangs_turns_health_red_until_it_goes_on_and_the_ledger_stays_true() {
+fn a_hanging_sink_turns_health_red_and_the_ledger_balances() {
     let site = Site::new();
     let (daemon, hang, made) = hanging(&site, &[]);
     let metrics = daemon.metrics();
@@ -518,7 +518,7 @@ fn a_sink_that_hangs_turns_health_red_until_it_goes_on_and_the_ledger_stays_true
 }
 
 #[test]
-fn a_daemon_one_of_whose_sinks_hangs_ends_in_time_and_names_what_is_left() {
+fn a_daemon_with_a_hanging_sink_ends_in_time_and_logs_the_rest() {
     let site = Site::new();
     let (mut daemon, _hang, made) = hanging(&site, &["--stop-timeout-ms", "500"]);
     daemon.ask_to_end();

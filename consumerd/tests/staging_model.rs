@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_cut_after_any_write_leaves_every_committed_frame_and_no_other(steps in steps(), extra in 0_usize..2000) {
+    fn a_cut_at_any_write_leaves_exactly_the_committed_frames(steps in steps(), extra in 0_usize..2000) {
         let mut run = Run::new();
         for step in &steps {
             run.step(step);
@@ -260,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn reading_foreign_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let memory = Recorder::new();
         Staging::format(&mut memory.clone(), GEOMETRY).unwrap();
         let at = 64;
@@ -273,7 +273,7 @@ proptest! {
 }
 
 #[test]
-fn the_layout_is_the_documented_one() {
+fn the_staging_layout_matches_its_documentation() {
     let mut memory = Recorder::new();
     Staging::format(&mut memory, GEOMETRY).unwrap();
     let (mut staging, _) = Staging::open(memory.clone()).unwrap();
@@ -297,7 +297,7 @@ fn the_layout_is_the_documented_one() {
 }
 
 #[test]
-fn a_filled_up_end_that_was_changed_is_damage_and_never_leads_out_of_the_memory() {
+fn padding_of_a_wrong_length_is_reported_as_damage() {
     let mut memory = Recorder::new();
     Staging::format(&mut memory, GEOMETRY).unwrap();
     let (mut staging, _) = Staging::open(memory.clone()).unwrap();

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_is_closed_however_much_waits_already() {
+    fn descriptors_are_closed_even_when_the_queue_is_full() {
         let burial = Burial::start();
         let read: Vec<_> = (0..4 * MOST_WAITING)
             .map(|_| {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_thread_who_lets_go_closes() {
+    fn the_caller_closes_descriptors_if_there_is_no_thread() {
         let burial = Burial(sync_channel(MOST_WAITING).0);
         let (ours, theirs) = pipes();
         burial.close(theirs);

@@ -32,7 +32,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, memfd_create};
 
     #[test]
-    fn a_page_is_locked_by_one_until_its_last_descriptor_is_closed() {
+    fn a_page_stays_claimed_until_its_last_descriptor_is_closed() {
         let page = memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
         let sent = page.try_clone().unwrap();
         let own = claim(&page).unwrap().unwrap();

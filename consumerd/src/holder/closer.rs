@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_more_is_received_from_a_user_who_holds_up_what_he_sent_until_it_can_be_closed() {
+    fn blocked_closes_count_against_their_user_until_closed() {
         let closer = Closer::default();
         let mut others = Vec::new();
         for _ in 0..MAX_OF_USER {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn when_many_users_hold_up_what_they_sent_nobody_is_heard_until_it_can_be_closed() {
+    fn the_closer_is_full_while_many_users_block_closes() {
         let closer = Closer::default();
         let mut others = Vec::new();
         for uid in 0..(MAX_THREADS + MAX_WAITING) as u32 {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_an_empty_message_is_seen() {
+    fn a_message_behind_an_empty_one_is_seen() {
         let (ours, theirs) = pair(SocketType::SEQPACKET);
         send(&theirs, b"", &[]).unwrap();
         send(&theirs, b"", &[theirs.as_fd()]).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_at_stays_and_its_descriptors_are_no_ones_without_room() {
+    fn peeking_without_room_for_descriptors_consumes_nothing() {
         let (ours, theirs) = pair(SocketType::STREAM);
         send(&theirs, b"one", &[]).unwrap();
         send(&theirs, b"two", &[theirs.as_fd()]).unwrap();

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_of_rules_is_named_and_whose_it_is() {
+    fn an_unusable_rules_file_is_named_with_its_owner() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.rules");
         let told = |error: io::ErrorKind| unusable(&path, error.into()).to_string();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_stay_when_the_socket_goes() {
+    fn the_rules_file_outlives_the_control_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
         let rules = folder.path().join("control.rules");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_the_rules_is_not_followed() {
+    fn a_link_at_the_path_of_the_rules_file_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("precious");
         std::fs::write(&target, "precious").unwrap();

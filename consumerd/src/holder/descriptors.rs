@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_within_which_nothing_works_does_not_suffice() {
+    fn a_descriptor_limit_below_the_minimum_is_an_error() {
         for limit in [None, Some(LEAST)] {
             suffice(limit).unwrap();
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_what_the_limit_leaves_and_no_more_than_was_asked_for() {
+    fn max_programs_is_capped_by_the_descriptor_limit() {
         let config = Config { max_programs: 1024, ..Config::default() };
         for (limit, room) in [(None, 1024), (Some(OWN + 2 * 1024), 1024), (Some(1024), 416), (Some(32), 1)] {
             assert_eq!(within(limit, &config).max_programs, room);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_let_go_is_known_until_all_that_had_come_by_then_was_dealt_with() {
+    fn a_released_program_is_known_until_prior_offers_are_handled() {
         let mut gone = Gone::default();
         gone.add((1, 7), 10);
         gone.add((1, 8), 20);

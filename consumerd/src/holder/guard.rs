@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_is_as_long_as_it_says() {
+    fn content_length_matches_the_body_of_the_answer() {
         let text = std::str::from_utf8(ANSWER).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));

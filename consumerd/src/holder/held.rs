@@ -299,7 +299,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_of_a_daemon_before_keeps_its_number_which_nobody_else_gets() {
+    fn a_restored_program_keeps_its_number_exclusively() {
         let mut held = HeldPrograms::new(&Config::default());
         held.count_from(5);
         let before = Program { number: 7, ..program(1) };
@@ -311,7 +311,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_that_is_known_gets_its_number_again_unless_another_has_it() {
+    fn a_known_program_gets_its_old_number_unless_it_is_taken() {
         let mut held = HeldPrograms::new(&Config::default());
         held.count_from(5);
         let [kept, found, late] = [memfd(), memfd(), memfd()];
@@ -328,7 +328,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_users_quota_is_not_anothers() {
+    fn quotas_apply_per_user_and_in_total() {
         let config = Config { max_programs_per_uid: 2, max_programs: 3, ..Config::default() };
         let mut held = HeldPrograms::new(&config);
         assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(1));

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_socket_stays_while_another_daemon_is_about_to_replace_it() {
+    fn a_stale_socket_stays_while_another_daemon_replaces_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         leave_stale(&path, SocketType::STREAM);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn of_daemons_that_start_at_once_over_a_stale_socket_one_listens_and_can_be_reached() {
+    fn only_one_of_several_daemons_replaces_a_stale_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         for _ in 0..100 {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_was_removed_or_replaced_is_not_in_its_place() {
+    fn a_moved_or_replaced_socket_is_not_in_place() {
         let folder = tempfile::tempdir().unwrap();
         let [path, aside] = ["s", "aside"].map(|name| folder.path().join(name));
         let first = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_connected_before_others_were_refused_can_be_taken() {
+    fn a_client_connected_before_refuse_others_is_accepted() {
         for kind in [SocketType::SEQPACKET, SocketType::STREAM] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("s");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_daemon_keeps_its_file_when_the_last_one_ends() {
+    fn a_socket_bound_after_refuse_others_outlives_the_old_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let mut first = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
@@ -252,7 +252,7 @@ mod tests {
 
     /// Once somebody has removed a socket's file, another daemon may use its path.
     #[test]
-    fn what_took_the_place_of_a_socket_stays_when_its_daemon_ends() {
+    fn a_socket_that_replaced_a_removed_one_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let first = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_the_place_of_a_socket_keeps_its_mode() {
+    fn opening_to_all_refuses_symbolic_and_hard_links() {
         let folder = tempfile::tempdir().unwrap();
         let [socket, link, second] = ["socket", "link", "second"].map(|name| folder.path().join(name));
         let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_place_of_the_folder_is_named() {
+    fn a_file_at_the_path_of_the_folder_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("run");
         std::fs::write(&file, "").unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_socket_stays() {
+    fn a_file_that_is_not_a_socket_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         std::fs::write(&path, "mine").unwrap();

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_daemon_knows_whose_segment_it_is_offered_but_not_one_that_was_let_go() {
+    fn the_next_daemon_recognises_held_segments_not_released_ones() {
         let (geometry, mut held) = daemon(10, 1);
         let mut memory = memory(geometry);
         let mut numbers = Numbers::read(&memory, geometry, &mut held).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_were_never_given_and_rows_that_were_cut_are_not_believed() {
+    fn damaged_rows_and_unassigned_numbers_are_ignored() {
         let (geometry, mut held) = daemon(10, 5);
         let mut memory = memory(geometry);
         let segments = [memfd(), memfd(), memfd()];
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_garbage_and_one_that_is_full_do_no_harm() {
+    fn a_garbage_table_and_a_full_table_do_no_harm() {
         let (geometry, mut held) = daemon(1000, 1 << 60);
         let mut memory = memory(geometry);
         memory.write(NUMBERS_AT, &vec![0x5a; geometry.numbers_bytes as usize]).unwrap();

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_is_taken_with_the_kernels_word_even_when_the_sender_is_gone() {
+    fn an_offer_has_kernel_credentials_even_if_its_sender_left() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let mut offers = Offers::listen(&path, Closer::default()).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_connected_is_taken_when_nobody_else_is_let_in_any_more() {
+    fn offers_connected_before_refuse_more_are_still_taken() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let mut offers = Offers::listen(&path, Closer::default()).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_refused_and_do_not_disturb() {
+    fn malformed_offers_are_refused_and_valid_ones_taken() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let mut offers = Offers::listen(&path, Closer::default()).unwrap();

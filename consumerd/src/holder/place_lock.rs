@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_has_it_at_a_time_and_its_file_goes_with_it() {
+    fn only_one_holds_the_lock_and_its_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let first = PlaceLock::take(&path).unwrap();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_its_place_is_not_followed_and_the_file_is_named() {
+    fn a_link_at_the_lock_path_is_not_followed_but_named() {
         let folder = tempfile::tempdir().unwrap();
         let [path, lock, target] = ["s", "s.lock", "target"].map(|name| folder.path().join(name));
         std::os::unix::fs::symlink(&target, &lock).unwrap();

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_had_as_soon_as_it_is_free() {
+    fn listening_is_retried_until_the_address_is_free() {
         let (tries, stop) = (Cell::new(0), CancellationToken::new());
         let mut predecessor = Predecessor::new(Instant::now() + LONG, &stop);
         run(predecessor.socket("x", || late(&tries))).unwrap();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_of_a_stranger_is_an_error_soon() {
+    fn a_port_taken_by_another_program_fails_after_a_moment() {
         let stop = CancellationToken::new();
         let mut predecessor = Predecessor::new(Instant::now() + LONG, &stop);
         run(predecessor.socket("x", || Ok(()))).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stays_taken_is_an_error_when_patience_ends_or_the_daemon() {
+    fn a_taken_address_fails_at_the_deadline_or_on_stop() {
         let stop = CancellationToken::new();
         assert!(run(Predecessor::new(Instant::now(), &stop).socket("x", taken)).is_err());
         stop.cancel();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_error_is_waited_out() {
+    fn only_an_address_in_use_is_retried() {
         let (tries, stop) = (Cell::new(0), CancellationToken::new());
         let listen = || -> io::Result<()> {
             tries.set(tries.get() + 1);

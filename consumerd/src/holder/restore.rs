@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_the_same_sizes_is_used_again_and_of_any_other_it_is_known_what_was_in_it() {
+    fn staging_is_counted_and_reused_only_with_equal_geometry() {
         let config = Config::default();
         let kept = memory_of(&config);
         let (mut log, _) = Staging::open(kept.duplicate().unwrap()).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_staging_memory_is_not_used() {
+    fn memory_without_a_staging_header_is_not_reused() {
         assert!(!staging_of(&Config::default(), Some(Memfd::create(100).unwrap())).unwrap().1);
         assert!(!staging_of(&Config::default(), Some(Memfd::create(1 << 20).unwrap())).unwrap().1);
     }

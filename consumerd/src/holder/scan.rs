@@ -121,7 +121,7 @@ mod tests {
     use rustix::thread::{gettid, set_name};
 
     #[test]
-    fn the_user_of_a_process_is_known_whatever_its_name_is() {
+    fn the_user_of_a_process_is_read_despite_a_non_utf8_name() {
         let named = || {
             // The kernel cuts a long name, possibly in the middle of a character.
             set_name(c"process-of-gr\xc3").unwrap();

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lasts_since_the_last_beat_of_this_worker() {
+    fn silence_counts_from_the_last_beat_of_this_worker() {
         let mut silence = Silence::new(1000);
         assert_eq!(ms(silence.at(1100, 900)), 100, "another worker's beat");
         assert_eq!(ms(silence.at(1500, 1200)), 300);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_holder_that_looks_in_time_it_grows_to_its_end() {
+    fn silence_keeps_growing_while_the_holder_looks_on_time() {
         let mut silence = Silence::new(0);
         for look in 1..=100 {
             assert_eq!(ms(silence.at(look * EVERY_MS, 0)), look * EVERY_MS);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_anew_when_the_holder_stood_still_too() {
+    fn silence_restarts_after_the_holder_stood_still() {
         let mut silence = Silence::new(0);
         assert_eq!(ms(silence.at(EVERY_MS, EVERY_MS)), 0);
         let woken = EVERY_MS + STANDSTILL_MS;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_when_the_holder_was_a_little_late() {
+    fn silence_continues_if_the_holder_is_slightly_late() {
         let mut silence = Silence::new(0);
         let late = LATE_AFTER.as_millis() as u64;
         assert_eq!(ms(silence.at(late, 0)), late);

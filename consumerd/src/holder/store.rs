@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_kept_while_it_is_held_and_one_that_was_released_first_is_not_told_of() {
+    fn programs_are_kept_while_held_and_skipped_if_released_first() {
         let (_folder, manager, mut store) = store(100);
         let mut held = held(2);
         (1..=2).for_each(|number| store.admitted(number));
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_told_of_at_once() {
+    fn the_manager_is_sent_few_programs_per_interval() {
         let (_folder, manager, mut store) = store(1000);
         let held = held(30);
         (1..=30).for_each(|number| store.admitted(number));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_busy_is_told_later() {
+    fn messages_to_a_busy_manager_are_sent_later() {
         let (_folder, manager, mut store) = store(1000);
         let held = held(200);
         (1..=200).for_each(|number| store.admitted(number));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_the_unit_says() {
+    fn no_more_descriptors_are_kept_than_the_unit_allows() {
         let (_folder, manager, mut store) = store(5);
         let held = held(3);
         (1..=3).for_each(|number| store.admitted(number));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn one_for_which_there_was_no_room_is_kept_once_another_goes() {
+    fn a_program_without_room_is_kept_once_another_is_released() {
         let (_folder, manager, mut store) = store(5);
         let mut held = held(4);
         (1..=4).for_each(|number| store.admitted(number));
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_staging_memory_takes_the_place_of_the_one_before_ahead_of_all_else() {
+    fn new_staging_memory_replaces_the_old_one_first() {
         let (_folder, manager, mut store) = store(5);
         store.forget("c9".into());
         store.keep_staging(&Memfd::create(4096).unwrap()).unwrap();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_busy_when_the_daemon_starts_keeps_its_memory_later() {
+    fn staging_memory_is_stored_later_if_the_manager_is_busy() {
         let (_folder, manager, mut store) = store(5);
         fill(&store);
         store.keep_staging(&Memfd::create(4096).unwrap()).unwrap();
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_program_that_was_released_while_it_was_told_by_half_nothing_is_kept() {
+    fn a_half_stored_program_is_removed_when_released() {
         let (_folder, manager, mut store) = store(5);
         let mut held = held(1);
         fill(&store);
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_is_put_together_by_its_names_and_halves_are_of_no_use() {
+    fn returned_descriptors_are_paired_by_name_or_useless() {
         let names = ["c2", "x", "p2.1.3.61", "staging", "p1.1.2.", "c1", "p7.1.1.61", "c9", "p2.1.x.61"];
         let kept = Kept::sorted(names.map(|name| (name.to_owned(), memfd())).into());
         let programs: Vec<_> =
@@ -502,7 +502,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_says_whose_segment_it_is(number: u64, uid: u32, pid: u32, comm in ".{0,16}") {
+        fn a_descriptor_name_round_trips_its_program(number: u64, uid: u32, pid: u32, comm in ".{0,16}") {
             let program = Program { number, uid, pid, comm };
             let [segment, control] = names(&program);
             prop_assert!(segment.len() <= 255 && segment.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'));
@@ -511,7 +511,7 @@ mod tests {
         }
 
         #[test]
-        fn any_name_is_read(name in "p?[0-9.a-fx]{0,40}") {
+        fn parsing_any_name_does_not_panic(name in "p?[0-9.a-fx]{0,40}") {
             let _ = named(&name);
         }
     }

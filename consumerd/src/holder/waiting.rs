@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn no_user_fills_what_waits_with_his_programs_whatever_they_wait_for() {
+    fn no_user_can_fill_the_waiting_list_alone() {
         let mut waiting = Waiting::new(100, 8);
         let mut waits = |uid, refusal| matches!(waiting.push(waiter(uid, refusal), 0), Waits::Now);
         let few = [waits(1, Refusal::Quota), waits(1, Refusal::Quota), waits(1, Refusal::Quota)];
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_place_takes_no_descriptors_of_programs_that_may_come() {
+    fn quota_waiters_leave_descriptors_for_programs_to_come() {
         let mut waiting = Waiting::new(10, 8);
         assert!(matches!(waiting.push(waiter(1, Refusal::Quota), 9), Waits::Now));
         assert!(matches!(waiting.push(waiter(1, Refusal::Quota), 9), Waits::NoMore(_)));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_tried_for_when_one_came_free_and_once_patience_is_over() {
+    fn a_waiter_is_tried_when_a_place_frees_or_its_time_is_up() {
         let mut waiting = Waiting::new(10, 8);
         let _ = waiting.push(waiter(1, Refusal::Quota), 0);
         let _ = waiting.push(waiter(1, Refusal::Elsewhere), 0);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_offers_itself_again_waits_once_and_from_then_on() {
+    fn a_repeated_offer_waits_once_from_its_latest_time() {
         let mut waiting = Waiting::new(10, 8);
         let first = waiter(1, Refusal::Quota);
         let segment = first.offer.segment.try_clone().unwrap();

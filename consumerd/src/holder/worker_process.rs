@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_worker_that_was_killed_and_not_by_us_it_is_said_that_memory_may_be_short() {
+    fn an_unexpected_kill_is_explained_by_short_memory() {
         let killed = ExitStatus::from_raw(Signal::KILL.as_raw());
         assert!(end_told(killed, false).contains("memory was short: raise the limit (MemoryMax"));
         assert_eq!(end_told(killed, true), killed.to_string());
@@ -228,7 +228,7 @@ mod tests {
 
     /// The holder then waits for the worker's end.
     #[test]
-    fn a_worker_that_cannot_be_heard_is_killed() {
+    fn a_worker_with_a_broken_link_is_killed() {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         let (started, silence) = (Instant::now(), Silence::new(monotonic_ms()));
         let no_socket = std::fs::File::open("/dev/null").unwrap().into();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_worker_from_being_started_is_named_as_the_reason() {
+    fn a_failed_worker_start_is_explained_by_its_cause() {
         let refused = || io::Error::from(rustix::io::Errno::PERM);
         let root = Config::default();
         assert_eq!(explained(refused(), &root).to_string(), refused().to_string());

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_known_and_older_ones_forgotten() {
+    fn recent_spans_are_known_and_older_ones_forgotten() {
         let most = 1 << 12;
         let of = |ids: std::ops::Range<usize>| ids.rev().map(|id| (id as u64, id as u64));
         let mut recent = Recent::new(most);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_again_and_again_takes_one_place() {
+    fn a_span_inserted_repeatedly_takes_one_place() {
         let mut recent = Recent::new(64);
         assert!(!recent.insert((1, 1)) && !recent.insert((2, 2)));
         assert!((0..1000).all(|_| recent.insert((2, 2))));

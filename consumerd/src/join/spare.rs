@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_message_is_used_again_and_nothing_of_what_it_told_comes_back() {
+    fn a_small_piece_is_reused_without_its_old_content() {
         let mut spare = Spare::default();
         let mut first = piece(&mut spare, 3, 2);
         first.parts.push(Part::new(1));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_message_is_given_back_whichever_of_its_lists_is_large() {
+    fn a_piece_with_any_large_list_is_freed() {
         let mut spare = Spare::default();
         for (events, values) in [(1000, 1), (1, 1000)] {
             let large = piece(&mut spare, events, values);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_flood_of_spans_and_of_one_with_very_many_services_nothing_is_kept_but_a_little() {
+    fn few_spare_lists_are_kept_and_no_large_one() {
         let mut spare = Spare::default();
         let flood: Vec<_> = (0..=MOST).map(|_| piece(&mut spare, 1, 0)).collect();
         flood.into_iter().for_each(|piece| spare.put(piece));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_for_one_span_and_not_for_the_next_in_its_place() {
+    fn a_ticket_is_invalid_for_the_next_span_in_its_place() {
         let mut table = Table::default();
         let first = insert(&mut table, (1, 1));
         assert_eq!(table.find_or_insert((1, 1), || open((1, 1))), (first, false));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_flood_took_is_given_back() {
+    fn memory_of_a_flood_of_spans_is_given_back() {
         let mut table = Table::default();
         let tickets: Vec<_> = (0..100_000).map(|id| insert(&mut table, (1, id))).collect();
         let (kept, gone) = tickets.split_first().unwrap();

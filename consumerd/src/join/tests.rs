@@ -75,7 +75,7 @@ fn one(join: &mut Join) -> SpanPiece {
 }
 
 #[test]
-fn a_client_leaves_at_cr_with_its_timing() {
+fn a_client_span_leaves_at_cr_with_its_timing() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "cs", 100), 0, SECOND);
     assert!(left(&mut join, SECOND).is_empty());
@@ -87,7 +87,7 @@ fn a_client_leaves_at_cr_with_its_timing() {
 }
 
 #[test]
-fn a_server_leaves_at_ss_and_leaves_the_timing_to_the_client() {
+fn a_server_span_leaves_at_ss_without_timing() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "sr", 100), 0, SECOND);
     join.add(&event(1, 5, "ss", 200), 0, SECOND);
@@ -95,7 +95,7 @@ fn a_server_leaves_at_ss_and_leaves_the_timing_to_the_client() {
 }
 
 #[test]
-fn a_span_is_timed_by_its_call_or_if_it_is_local_from_its_first_event_to_its_last() {
+fn timing_comes_from_the_call_or_first_and_last_local_event() {
     let check = |events: &[(&str, i64)], timestamp_us, duration_us| {
         let mut join = Join::new(rules());
         events.iter().for_each(|(key, time_us)| join.add(&event(1, 5, key, *time_us), 0, SECOND));
@@ -116,7 +116,7 @@ fn a_span_is_timed_by_its_call_or_if_it_is_local_from_its_first_event_to_its_las
 }
 
 #[test]
-fn a_part_is_open_until_each_side_that_it_began_has_ended() {
+fn a_part_stays_open_until_each_begun_side_has_ended() {
     let cases: [(&[&str], bool); 12] = [
         (&["cs", "cr"], true),
         (&["sr", "ss"], true),
@@ -140,7 +140,7 @@ fn a_part_is_open_until_each_side_that_it_began_has_ended() {
 }
 
 #[test]
-fn a_key_that_is_called_as_an_event_closes_and_times_nothing() {
+fn a_value_named_like_an_event_neither_closes_nor_times() {
     let mut join = Join::new(rules());
     for key in ["cs", "cr", "end"] {
         let value = Annotation { content: Content::Integer(7), ..event(1, 5, key, 0) };
@@ -151,7 +151,7 @@ fn a_key_that_is_called_as_an_event_closes_and_times_nothing() {
 }
 
 #[test]
-fn any_other_span_leaves_at_a_closing_event_of_the_list() {
+fn a_local_span_leaves_at_a_configured_closing_event() {
     for closing in ["end", "Span ended", "mr"] {
         let mut join = Join::new(rules());
         join.add(&event(1, 5, "start", 100), 0, SECOND);
@@ -186,7 +186,7 @@ fn every_side_seen_on_this_node_must_be_closed() {
 }
 
 #[test]
-fn a_program_s_closing_event_closes_its_own_part_alone() {
+fn a_closing_event_closes_only_its_programs_part() {
     let mut join = Join::new(rules());
     for (program, key) in [(1, "start"), (2, "start"), (2, "end")] {
         join.add(&event(program, 5, key, 100), 0, SECOND);
@@ -208,7 +208,7 @@ fn a_closed_span_waits_until_every_ring_is_drained_past_it() {
 }
 
 #[test]
-fn of_two_closings_the_one_that_waits_longer_counts_whichever_was_read_first() {
+fn a_span_closed_twice_waits_for_the_later_sweep() {
     let mut join = Join::new(rules());
     // The second annotation comes from another ring, and was in it already when the round began.
     join.add(&event(1, 5, "cr", 100), 8, SECOND);
@@ -221,7 +221,7 @@ fn of_two_closings_the_one_that_waits_longer_counts_whichever_was_read_first() {
 }
 
 #[test]
-fn what_closes_nothing_is_not_waited_for() {
+fn a_span_waits_only_for_the_sweep_of_its_closing_event() {
     for keys in [["cr", "other"], ["cr", "cs"], ["other", "cr"], ["cs", "cr"]] {
         let mut join = Join::new(rules());
         keys.iter()
@@ -233,7 +233,7 @@ fn what_closes_nothing_is_not_waited_for() {
 }
 
 #[test]
-fn a_closed_span_that_another_program_joins_while_it_waits_leaves_when_that_has_closed_too() {
+fn a_closed_span_waits_for_a_program_that_joins_it() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "cr", 100), 7, SECOND);
     join.leave(SECOND, usize::MAX, |_, _| false, &mut Vec::new());
@@ -256,7 +256,7 @@ fn a_quiet_span_leaves_as_it_is() {
 }
 
 #[test]
-fn what_comes_late_leaves_as_a_further_piece_without_timing() {
+fn late_annotations_leave_in_a_further_piece_without_timing() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "end", 100), 0, SECOND);
     assert!(!one(&mut join).late);
@@ -285,7 +285,7 @@ fn too_many_spans_or_bytes_split_the_oldest() {
 }
 
 #[test]
-fn half_of_the_room_is_used_by_more_than_half_of_the_spans_or_bytes() {
+fn half_full_means_over_half_of_the_spans_or_bytes() {
     let is_half_full = |rules, spans| {
         let mut join = Join::new(rules);
         (0..spans).for_each(|span| join.add(&event(1, span, "start", 100), 0, SECOND));
@@ -298,7 +298,7 @@ fn half_of_the_room_is_used_by_more_than_half_of_the_spans_or_bytes() {
 }
 
 #[test]
-fn each_service_of_a_span_counts_in_the_bytes_that_it_holds() {
+fn each_service_adds_to_the_bytes_of_its_span() {
     let mut join = Join::new(rules());
     let of = |service: &str| -> &'static Labels {
         let endpoint = Endpoint { name: service.into(), ..Endpoint::default() };
@@ -332,7 +332,7 @@ fn spans_with_an_old_frame_are_split_and_the_others_stay_open() {
 }
 
 #[test]
-fn each_annotation_is_counted_to_the_frame_that_holds_it() {
+fn annotations_are_counted_per_frame() {
     let mut join = Join::new(rules());
     for (key, frame) in [("a", 3), ("b", 3), ("c", 4), ("end", 6)] {
         let event = event(1, 5, key, 100);
@@ -342,7 +342,7 @@ fn each_annotation_is_counted_to_the_frame_that_holds_it() {
 }
 
 #[test]
-fn a_message_of_a_mebibyte_takes_no_more() {
+fn a_message_of_a_mebibyte_takes_no_more_annotations() {
     let mut join = Join::new(Rules { max_bytes: 1 << 30, ..rules() });
     let text = "x".repeat(4096);
     let value = Annotation { content: Content::Text((&text).into()), ..event(1, 5, "key", 0) };
@@ -354,7 +354,7 @@ fn a_message_of_a_mebibyte_takes_no_more() {
 }
 
 #[test]
-fn what_is_open_at_the_end_leaves_for_that_reason() {
+fn spans_open_at_the_end_leave_with_reason_ending() {
     let (mut join, mut out) = (Join::new(rules()), Vec::new());
     join.add(&event(1, 5, "cs", 100), 0, SECOND);
     join.leave_all(&mut out);
@@ -376,7 +376,7 @@ fn the_end_of_programs_closes_their_parts() {
 
 /// A restarted worker learns of a program's end before it has read all that was staged.
 #[test]
-fn what_is_read_of_a_program_after_its_end_is_closed_by_the_next_look_for_those_that_ended() {
+fn parts_read_after_a_programs_end_close_at_the_next_check() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "start", 100), 0, SECOND);
     join.programs_ended(|program| program == 1);
@@ -398,7 +398,7 @@ fn the_earliest_event_names_the_span() {
 }
 
 #[test]
-fn a_value_names_the_span_only_until_an_event_does_and_the_first_parent_stays() {
+fn events_outrank_values_as_name_and_the_first_parent_stays() {
     let named = |name, key, parent_span_id, content| Annotation {
         labels: labels(name, key),
         parent_span_id,
@@ -449,7 +449,7 @@ proptest! {
 }
 
 #[test]
-fn a_span_of_very_many_services_is_not_gone_through_for_each_annotation() {
+fn only_some_shares_of_a_span_with_many_services_are_searched() {
     let service = |number: usize| {
         let endpoint = Endpoint { name: format!("service {number}"), ..Endpoint::default() };
         let labels: &'static Labels =

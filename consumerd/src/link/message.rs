@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_reads_back_and_nothing_else_does() {
+    fn messages_round_trip_and_invalid_ones_are_rejected() {
         let program = Program { number: 7, uid: 1000, pid: 42, comm: "osd".into() };
         let all = [
             Message::Hello(b"{}".to_vec()),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_shown_on_one_line_and_a_missing_one_as_such() {
+    fn names_are_shown_on_one_line_and_missing_ones_marked() {
         for (bytes, shown) in [
             (&b"ceph-osd\n"[..], "ceph-osd"),
             (b"osd\0\0\0\0", "osd"),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_user_takes_the_places_of_others_or_of_those_who_reach_all() {
+    async fn a_user_cannot_take_the_copy_places_of_others() {
         let mut copies = Copies::default();
         let is_free = async |of: Places| timeout(Duration::ZERO, take(&of)).await.ok().map(Result::unwrap);
         let mut taken = Vec::new();

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_rules_as_may_be_fit_and_read_back() {
+    fn max_rules_fit_in_the_file_and_read_back() {
         let memory = file();
         let (mut file, none) = RulesFile::open(memory.duplicate().unwrap()).unwrap();
         assert_eq!(none, Rules::default());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_kept_also_behind_the_last_number() {
+    fn rules_are_kept_when_the_sequence_number_wraps() {
         let memory = file();
         let mut file = RulesFile { memory: memory.duplicate().unwrap(), sequence: u64::MAX - 2 };
         for number in 1..6 {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_was_cut_anywhere_leaves_the_rules_before_it() {
+    fn a_write_cut_anywhere_leaves_the_previous_rules() {
         /// Drops all bytes of a write beyond a length.
         #[derive(Debug)]
         struct Cut(Memfd, usize);

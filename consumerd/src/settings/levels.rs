@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_bits_and_read_back() {
+    fn level_names_become_bits_and_read_back() {
         let levels: Levels = serde_json::from_str(r#"["err","emerg"]"#).unwrap();
         assert_eq!(levels.blocked(), 0b1111_0110);
         assert_eq!(serde_json::to_string(&levels).unwrap(), r#"["emerg","err"]"#);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_and_empty_sets_are_refused_in_words() {
+    fn unknown_levels_and_empty_sets_are_refused_with_a_reason() {
         let refused = |text| serde_json::from_str::<Levels>(text).unwrap_err().to_string();
         assert!(refused(r#"["error"]"#).contains("emerg alert crit err"));
         assert!(refused("[]").contains("off"));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_in_words() {
+    fn other_requests_are_refused_with_a_reason() {
         let refused = |text: &[u8]| match parse(text) {
             Err(Answer::Refused { cause: Cause::BadRequest, why }) => why,
             other => panic!("{other:?}"),

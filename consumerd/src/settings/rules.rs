@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn off_blocks_all_levels_and_on_gives_the_mask_back() {
+    fn off_blocks_all_levels_and_on_restores_the_mask() {
         let mut rules = Rules::default();
         let levels = Levels::try_from(vec!["err".to_owned()]).unwrap();
         let only_errors = Change { levels: Some(levels), ..Change::default() };
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_rules_are_about_his_own_programs_and_narrower_than_everybodys() {
+    fn a_users_rule_covers_his_programs_and_beats_the_same_for_all() {
         let mut rules = Rules::default();
         let user = Reach::Own(1000);
         rules.change(Rule::about_many(Target::All, user, OFF), user).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_takes_what_is_within_reach() {
+    fn a_reset_removes_only_the_rules_within_reach() {
         let mut rules = Rules::default();
         let user = Reach::Own(1000);
         let make = |rules: &mut Rules| {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_about_a_process_is_not_about_the_next_one_of_its_number() {
+    fn a_process_rule_does_not_apply_after_pid_reuse() {
         let mut rules = Rules::default();
         rules.change(pid(7, OFF), Reach::All).unwrap();
         let next = Subject { born: 6, ..osd(7) };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_rules_is_bounded_for_each_user_and_for_all() {
+    fn rules_are_limited_per_user_and_in_total() {
         let mut rules = Rules::default();
         let mut make = |reach, number: usize| {
             rules.change(Rule::about_many(label(&number.to_string()), reach, OFF), reach)
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_users_have_made_all_can_still_be_switched_off() {
+    fn user_rules_cannot_prevent_switching_everything_off() {
         let mut rules = Rules::default();
         let by_users = (0..MAX_RULES).filter(|number| {
             let user = Reach::Own((number / MAX_RULES_OF_USER) as u32);

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_or_the_end_of_what_is_sent_is_answered_with_a_line() {
+    fn a_line_or_the_end_of_input_gets_a_one_line_answer() {
         let (_folder, path) = started();
         for (request, ends) in [(&b"{\"show\":{}}\n"[..], false), (b"{\"show\":{}}", true)] {
             let mut stream = StdStream::connect(&path).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_rings_of_nobody_is_told_of_whom_he_asked() {
+    fn a_snapshot_of_no_program_names_the_requested_target() {
         let (_folder, path) = started();
         let why = |target: &str| {
             let mut stream = StdStream::connect(&path).unwrap();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_copied_for_good_is_given_up() {
+    fn a_snapshot_releases_only_recorders_that_have_ended() {
         let programs = Programs { ended: &[true, false, true], ..Programs::default() };
         let (_folder, path) = started_with(programs.clone());
         let mut stream = StdStream::connect(&path).unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_all_programs_is_counted_back_from_when_it_was_asked_for() {
+    fn last_ms_counts_back_from_the_request_for_all_programs() {
         let programs = Programs { ended: &[false, false], ..Programs::default() };
         let (_folder, path) = started_with(programs.clone());
         let copying = programs.copying.lock().unwrap();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sets_something_does_not_wait_until_rings_are_copied() {
+    fn requests_are_answered_while_rings_are_copied() {
         let programs = Programs { ended: &[false], ..Programs::default() };
         let (_folder, path) = started_with(programs.clone());
         let copying = programs.copying.lock().unwrap();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_whole_for_whoever_takes_longer_than_an_answer_may() {
+    fn a_slow_reader_still_gets_whole_rings() {
         // More than the kernel buffers for the client.
         let programs = Programs { ended: &[false, false], padding: 1 << 20, ..Programs::default() };
         let (_folder, path) = started_with(programs);
@@ -417,7 +417,7 @@ mod tests {
     const ALL: &[u8] = b"{\"snapshot\":{\"target\":\"all\"}}\n";
 
     #[test]
-    fn a_user_who_takes_many_copies_slowly_keeps_no_one_else_waiting() {
+    fn many_slow_snapshots_of_a_user_do_not_delay_others() {
         // More than the kernel buffers for the clients.
         let (_folder, path) =
             started_with(Programs { ended: &[false], padding: 1 << 20, ..Programs::default() });
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_asks_often_cuts_no_one_elses_rings_short() {
+    fn many_requests_of_a_user_do_not_cut_snapshots_of_others() {
         let (_folder, path) =
             started_with(Programs { ended: &[false], padding: 4 << 20, ..Programs::default() });
         let Some(own) = connect_as(0, &path, 1) else { return };
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_askers_the_first_of_whoever_has_most_must_go() {
+    fn the_oldest_connection_of_the_busiest_user_is_dropped() {
         let gone = |askers: &[u32]| who_must_go(askers.iter().copied());
         assert_eq!(gone(&[]), None);
         assert_eq!(gone(&[0, 1000, 1000]), Some(1));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_say_nothing_hold_nobody_up() {
+    fn silent_connections_do_not_block_others() {
         let (_folder, path) = started();
         let silent: Vec<_> = (0..3 * MAX_ASKERS).map(|_| StdStream::connect(&path).unwrap()).collect();
         let mut stream = StdStream::connect(&path).unwrap();

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_works_gets_on_only_by_coming_further_and_who_rests_always_does() {
+    fn a_working_thread_must_progress_and_a_resting_one_need_not() {
         let life = Life::default();
         assert!(life.gets_on() && life.gets_on());
         life.works();

@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_of_a_killed_worker_is_cut_off() {
+    fn a_partial_line_of_a_killed_worker_is_removed() {
         for half in ["{\"ev", "{\"event\":\"start\",\"na", "{\"key\":"] {
             assert_eq!(written_after(&format!("{{\"key\":1}}\n{half}")), "{\"key\":1}\n{}\n");
         }
     }
 
     #[test]
-    fn a_file_that_was_moved_or_removed_is_made_anew_and_begins_with_a_whole_line() {
+    fn a_moved_or_removed_file_is_recreated_with_whole_lines() {
         let folder = tempfile::tempdir().unwrap();
         let (path, moved) = (folder.path().join("lines"), folder.path().join("lines.1"));
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_emptied_while_half_a_line_was_in_it_begins_with_that_line() {
+    fn a_file_truncated_mid_line_restarts_with_that_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let read = || std::fs::read_to_string(file.path()).unwrap();
         let mut lines = Lines::new(file.path(), &Config::default());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_is_ended_before_the_next_whatever_becomes_of_batches_between() {
+    fn a_cut_line_is_terminated_before_the_next_line() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_stays() {
+    fn text_of_other_writers_is_kept() {
         assert_eq!(written_after(""), "{}\n");
         assert_eq!(written_after("a\n"), "a\n{}\n");
         assert_eq!(written_after("a\nb"), "a\nb\n{}\n");

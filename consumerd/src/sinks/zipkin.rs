@@ -149,7 +149,7 @@ mod tests {
 
     /// With so many services, the service's first message is not found any more.
     #[test]
-    fn a_further_message_of_one_of_very_many_services_has_no_time_of_its_own() {
+    fn further_messages_of_a_service_among_many_have_no_timing() {
         let mut join = join();
         for number in 0..100 {
             let labels = labels(&format!("service {number}"), "e");

@@ -56,12 +56,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_reads_as_zeros() {
+    fn unwritten_memory_reads_as_zeros() {
         assert_eq!(read(&Memfd::create(4096).unwrap(), AT).unwrap(), Some([0; 3]));
     }
 
     #[test]
-    fn damage_to_either_copy_costs_nothing_and_to_both_is_found() {
+    fn damage_to_one_copy_is_harmless_and_to_both_detected() {
         for byte in 0..32 {
             for copy in [AT, AT + SECOND_COPY_BYTES] {
                 let mut memory = written(OLD);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_cut_leaves_what_was_there_or_what_was_to_be() {
+    fn a_cut_write_leaves_the_old_or_the_new_value() {
         let new = written(NEW);
         let mut bytes = [0; 32];
         new.read(AT, &mut bytes).unwrap();

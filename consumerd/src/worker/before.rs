@@ -51,13 +51,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_drained_and_not_settled_is_told_apart_ring_by_ring() {
+    fn settled_and_unsettled_are_separated_ring_by_ring() {
         let before = Before::of_page([(10, 10), (7, 3), (0, 0), (5, 9)].into_iter());
         assert_eq!((before.settled, before.unsettled), (10 + 3 + 5, 4));
     }
 
     #[test]
-    fn what_this_daemon_drained_itself_does_not_count_and_nothing_counts_twice() {
+    fn own_records_do_not_count_and_none_counts_twice() {
         let mut before = Before::of_page([(10, 6), (7, 7)].into_iter());
         before.begins_at(0, 8);
         assert_eq!((before.settled, before.unsettled), (6 + 7, 2));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_numbers_of_a_page_do_no_harm() {
+    fn absurd_figures_in_a_page_saturate() {
         let before = Before::of_page([(u64::MAX, 0), (u64::MAX, u64::MAX)].into_iter());
         assert_eq!((before.settled, before.unsettled), (u64::MAX, u64::MAX));
     }

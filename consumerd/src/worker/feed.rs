@@ -369,7 +369,7 @@ mod tests {
     use crate::annotation::{Content, Labels, Origin};
 
     #[test]
-    fn lines_of_a_frame_leave_in_portions_that_say_how_many_they_are() {
+    fn lines_of_a_frame_leave_in_portions_with_their_count() {
         let labels = Labels::new("op".into(), Default::default(), "key".into());
         let annotation = Annotation {
             trace_id: 1,
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_what_was_shipped_is_used_again_and_that_of_what_waits_is_not() {
+    fn memory_is_reused_once_shipped_but_not_while_waiting() {
         let mut portions = Portions::default();
         let span = [7; 3 * (PORTION_BYTES / 16) - 3];
         let round = |portions: &mut Portions| (0..4).map(|_| portions.message(&span)).collect::<Vec<_>>();

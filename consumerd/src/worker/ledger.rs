@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_sink_what_is_drained_is_lost_also_after_a_restart() {
+    fn without_a_sink_annotations_count_as_lost_across_restarts() {
         let mut ledger = Ledger::new(Vec::new(), &[], 0);
         ledger.open_frame(1, figures(3));
         let lost = |ledger: &Ledger| {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_was_added_has_what_is_not_settled_and_counts_the_rest_as_lost() {
+    fn an_added_sink_counts_settled_annotations_as_lost() {
         let mut ledger = Ledger::new(vec!["a"], &[], 0);
         ledger.open_frame(1, figures(3));
         ledger.settle(0, 0, 3, Outcome::Acked);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_an_annotation_uncounted_turns_the_balance_red() {
+    fn an_uncounted_annotation_breaks_the_balance() {
         let mut ledger = Ledger::new(vec!["a"], &[], 0);
         ledger.open_frame(1, figures(3));
         ledger.settle(0, 0, 2, Outcome::Acked);
@@ -366,7 +366,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_books_balance_whatever_happens_and_again_after_a_restart(
+        fn the_ledger_balances_after_any_steps_and_a_restart(
             steps in proptest::collection::vec((0_u8..3, 0_u64..20, 0_u32..5, 0_usize..2), 1..200),
         ) {
             let outcomes = [Outcome::Acked, Outcome::QueueFull, Outcome::SpoolEvicted, Outcome::Rejected];

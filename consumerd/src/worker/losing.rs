@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_are_told_at_once_then_together_and_the_last_of_them_at_the_end() {
+    fn losses_are_reported_at_once_then_summed_then_at_the_end() {
         let lost =
             |queue_full, spool_evicted| SinkFigures { queue_full, spool_evicted, ..Default::default() };
         let (begin, mut losing) = (Instant::now(), Losing::from(lost(5, 0)));

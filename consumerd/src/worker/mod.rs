@@ -538,7 +538,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_whose_answers_have_ended_ends_too() {
+    fn a_worker_ends_when_its_serving_thread_has_ended() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let serving: Serving = std::thread::spawn(move || {
             let _ = ended.recv();

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_finds_no_more_than_a_sixteenth_of_a_ring_that_fills_evenly() {
+    fn pauses_are_set_to_find_a_sixteenth_of_a_ring_filled() {
         let mut pace = Pace::new(MS, 200 * MS);
         let pause = after(&mut pace, found(128), 4 * MS);
         assert_eq!(pause, 2 * MS);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anything_it_doubles_up_to_the_longest_and_what_is_expected_shortens_it() {
+    fn idle_pauses_double_and_expected_records_shorten_them() {
         let mut pace = Pace::new(MS, 200 * MS);
         let idle = [(); 9].map(|()| after(&mut pace, Progress::default(), MS).as_millis());
         assert_eq!(idle, [2, 4, 8, 16, 32, 64, 128, 200, 200]);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn where_programs_wake_nobody_the_shortest_pause_is_made_while_there_is_something() {
+    fn without_wakeups_the_pause_stays_shortest_while_busy() {
         let mut pace = Pace::new(MS, 200 * MS);
         pace.after(found(1), 4 * MS, false);
         assert_eq!(pace.pause(), MS);
@@ -135,7 +135,7 @@ mod tests {
 
     /// Otherwise a program whose ring holds more than a round may copy would call again and again, although the worker is awake.
     #[test]
-    fn nobody_is_asked_to_wake_a_worker_that_goes_on_at_once() {
+    fn no_wakeup_is_requested_if_more_is_left_to_copy() {
         let mut pace = Pace::new(MS, 200 * MS);
         pace.after(Progress { has_more: true, ..found(16) }, 4 * MS, true);
         assert!(!pace.is_long());

@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_slots_gives_their_numbers() {
+    fn a_slot_mask_yields_its_slot_numbers() {
         assert_eq!(numbers(0).count(), 0);
         assert!(numbers(1 << 63 | 0b1001).eq([0, 3, 63]));
         assert!(numbers(u64::MAX).eq(0..64));

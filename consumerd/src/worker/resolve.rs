@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_of_a_program_is_bounded_by_its_bytes() {
+    fn remembered_texts_of_a_program_are_bounded_in_bytes() {
         let mut texts = Texts::default();
         let kept = (0..100_000).filter(|_| texts.has_room_for(256)).count();
         assert_eq!(kept, MAX_BYTES / (256 + OVERHEAD_BYTES));

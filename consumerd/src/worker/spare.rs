@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_buffers_wait_emptied_and_none_that_is_too_large() {
+    fn few_buffers_are_kept_emptied_and_no_large_one() {
         let mut spare = Spare::default();
         spare.put(Vec::with_capacity(MOST_BYTES + 1));
         spare.put(Vec::new());

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_within_a_sweep_waits_for_the_one_after_it() {
+    fn records_copied_during_a_sweep_wait_for_the_next_one() {
         let mut sweeps = Sweeps::new(2);
         assert_eq!(sweeps.next_whole(), 0);
         sweeps.note(0, 1, 1, false, MS);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_look_ahead_saw_waits_for_the_round_that_follows_and_what_came_later_for_the_next() {
+    fn records_seen_by_a_look_ahead_wait_for_one_round_only() {
         let mut sweeps = Sweeps::new(2);
         sweeps.look_ahead([(0, 3), (1, 1)].into_iter());
         sweeps.note(0, 5, 5, false, MS);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_look_ahead_saw_within_a_sweep_waits_for_the_one_after_it() {
+    fn a_look_ahead_during_a_sweep_waits_for_the_next_sweep() {
         let mut sweeps = Sweeps::new(2);
         sweeps.note(0, 1, 1, false, MS);
         sweeps.look_ahead([(0, 1), (1, 4)].into_iter());
@@ -208,7 +208,7 @@ mod tests {
 
     /// A round meets a writer between reservation and commit now and then; otherwise spans would leave a round later ever after.
     #[test]
-    fn a_round_that_copied_all_it_saw_is_a_sweep_although_the_one_before_it_ended_in_its_midst() {
+    fn a_complete_round_is_a_sweep_even_after_a_partial_one() {
         let mut sweeps = Sweeps::new(3);
         sweeps.look_ahead([(0, 2), (1, 1)].into_iter());
         sweeps.note_unopened(0b100);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_never_runs_empty_holds_no_sweep_up() {
+    fn a_ring_that_never_runs_empty_does_not_delay_a_sweep() {
         let mut sweeps = Sweeps::new(1);
         sweeps.note(0, 10, 25, false, MS);
         sweeps.note(0, 20, 35, false, MS);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_which_head_goes_back_holds_no_sweep_up() {
+    fn a_ring_whose_head_goes_back_does_not_delay_a_sweep() {
         let mut sweeps = Sweeps::new(1);
         sweeps.note(0, 10, 25, false, MS);
         sweeps.note(0, 10, 10, false, MS);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_nobody_has_opened_are_part_of_each_sweep() {
+    fn unopened_slots_are_part_of_each_sweep() {
         let mut sweeps = Sweeps::new(3);
         sweeps.note_unopened(0b101);
         assert_eq!(sweeps.next_whole(), 1, "one of them may have been opened since");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_holds_a_sweep_up_only_for_a_while() {
+    fn a_hole_delays_a_sweep_only_for_a_while() {
         let mut sweeps = Sweeps::new(1);
         sweeps.note(0, 5, 9, true, MS);
         sweeps.note(0, 5, 9, true, 50 * MS);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn each_record_dropped_uncounted_turns_the_balance_red() {
+    fn each_uncounted_record_breaks_the_balance() {
         assert!(balanced().balances());
         let changes: [fn(&mut Totals); 9] = [
             |t| t.counters.committed += 1,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_in_a_departed_programs_rings_counts_as_torn() {
+    fn records_left_in_a_departed_programs_rings_count_as_torn() {
         let mut departed = DepartedTotals::default();
         balanced().fold_into(&mut departed);
         let sum = Totals::of_departed(&departed);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_a_kill_kept_from_being_counted_costs_a_program_no_other_figure() {
+    fn attempts_broken_off_by_a_kill_are_removed_if_few() {
         let mut killed = balanced();
         killed.counters.attempted += 3;
         assert!(!killed.is_sound());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_contradicts_itself_counts_with_what_was_seen_of_it() {
+    fn contradictory_counters_are_replaced_by_what_was_seen() {
         assert!(balanced().is_sound());
         let spoilt: [fn(&mut Totals); 3] = [
             |t| t.counters.attempted ^= 1 << 55,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_program_keeps_what_is_known_of_it() {
+    fn an_unreadable_program_keeps_its_known_figures() {
         let mut departed = DepartedTotals::default();
         Totals::of_unreadable(4, 2, balanced().drain).fold_into(&mut departed);
         let sum = Totals::of_departed(&departed);

@@ -261,7 +261,7 @@ mod tests {
 
     /// Otherwise the worker would believe that it had been woken in vain, and ask no program for a quarter of a second.
     #[tokio::test]
-    async fn a_wake_that_the_worker_did_not_need_is_not_heard_later() {
+    async fn an_unneeded_wakeup_is_not_seen_later() {
         let mut waker = Waker::start(Health::new().worker("wake")).unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
         let fall_asleep = || {
@@ -282,7 +282,7 @@ mod tests {
 
     /// Otherwise all programs would call a worker that is busy with a long look, again and again.
     #[tokio::test]
-    async fn once_a_program_has_woken_the_worker_none_is_asked_to() {
+    async fn one_wakeup_clears_the_request_in_all_control_pages() {
         let waker = Waker::start(Health::new().worker("wake")).unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
         let pages = [page(), page()];
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_changes_its_word_is_left_out_and_the_others_are_not() {
+    fn only_a_program_that_changes_its_word_is_left_out() {
         let pages: Vec<ControlPage> = (0..3).map(|_| page()).collect();
         let mut watched = Watched { pages: pages.clone(), is_watched: true, ..Watched::default() };
         watched.say_asleep(true);
@@ -310,7 +310,7 @@ mod tests {
     /// The thread found a word that was not set, but could not tell whose a moment later: the worker had risen and fallen asleep
     /// again, or a program plays with its word.
     #[tokio::test]
-    async fn a_worker_that_sleeps_unwatched_is_waited_for_after_its_next_look() {
+    async fn an_unwatched_worker_is_watched_again_after_its_next_look() {
         let mut waker = Waker::start(Health::new().worker("wake")).unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
         let settings = Settings::default();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn not_all_programs_wake_the_worker_if_they_are_too_many_or_the_kernel_refuses() {
+    async fn wakeups_are_not_relied_on_if_too_many_or_after_a_failure() {
         let mut waker = Waker::start(Health::new().worker("wake")).unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
         assert!(waker.is_woken_by_all(MAX_PROGRAMS) && !waker.is_woken_by_all(MAX_PROGRAMS + 1));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_that_waits_is_alive_and_one_that_does_not_get_on_is_told_of() {
+    async fn a_waiting_thread_is_alive_and_a_blocked_one_stuck() {
         let health = Health::new();
         let waker = Waker::start(health.worker("wake")).unwrap();
         let thread = waker.thread.expect("this kernel can wait for many programs");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_gave_something_last_come_first() {
+    fn activity_notes_the_last_look_with_new_records() {
         let mut activity = Activity::default();
         activity.note(&[(1, 5), (2, 5), (3, 0)]);
         activity.note(&[(1, 5), (2, 6), (3, 0), (4, 1)]);

@@ -15,7 +15,7 @@ fn lists_of_open_spans_do_not_grow_with_those_that_left() {
 
 /// The lists are searched for spans that left, which must not remove the others.
 #[test]
-fn a_span_that_stays_open_while_very_many_leave_is_found_by_every_way_out() {
+fn an_old_open_span_is_found_by_every_way_of_leaving() {
     let ways: [fn(&mut Join, &mut Vec<SpanPiece>); 4] = [
         |join, out| join.leave(100 * SECOND, usize::MAX, |_, _| true, out),
         |join, out| join.split_up_to_frame(u64::MAX, out),
@@ -40,14 +40,14 @@ fn a_span_that_stays_open_while_very_many_leave_is_found_by_every_way_out() {
 }
 
 #[test]
-fn a_span_that_is_closed_again_and_again_is_listed_once() {
+fn a_span_closed_repeatedly_is_listed_once() {
     let mut join = Join::new(rules());
     (0..1000).for_each(|time_us| join.add(&event(1, 5, "end", time_us), 0, SECOND));
     assert_eq!(join.closed.len(), 1);
 }
 
 #[test]
-fn a_closed_span_that_waits_for_room_while_very_many_large_ones_leave_is_not_forgotten() {
+fn a_closed_span_waiting_for_room_outlasts_many_that_leave() {
     let mut join = Join::new(Rules { max_span_bytes: 2048, ..rules() });
     join.add(&event(1, 0, "end", 100), 0, SECOND);
     let leave = |join: &mut Join, room| {

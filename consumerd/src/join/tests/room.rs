@@ -16,7 +16,7 @@ fn leave(join: &mut Join, now: Duration, room: usize) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_complete_or_quiet_leaves_in_its_order_as_there_is_room() {
+fn complete_and_quiet_spans_leave_in_order_as_room_allows() {
     for key in ["end", "start"] {
         let mut join = join_of(rules(), 8, key);
         let of_one = join.open_bytes() / 8;
@@ -29,7 +29,7 @@ fn what_is_complete_or_quiet_leaves_in_its_order_as_there_is_room() {
 }
 
 #[test]
-fn closed_spans_wait_for_room_until_half_of_what_may_be_open_is() {
+fn closed_spans_wait_for_room_up_to_half_of_max_spans() {
     let mut join = join_of(Rules { max_spans: 8, ..rules() }, 6, "end");
     assert_eq!(leave(&mut join, SECOND, 0), [0, 1]);
     assert!(join.waits_for_room());
@@ -38,7 +38,7 @@ fn closed_spans_wait_for_room_until_half_of_what_may_be_open_is() {
 }
 
 #[test]
-fn a_span_that_holds_too_much_leaves_as_it_is_once_each_time() {
+fn a_span_is_split_each_time_it_exceeds_max_span_bytes() {
     let mut join = Join::new(Rules { max_span_bytes: 4096, ..rules() });
     let mut pieces = Vec::new();
     for number in 0..1000 {
@@ -52,7 +52,7 @@ fn a_span_that_holds_too_much_leaves_as_it_is_once_each_time() {
 }
 
 #[test]
-fn what_waits_for_room_that_never_comes_and_leaves_by_another_way_is_forgotten() {
+fn lists_forget_waiting_spans_that_leave_another_way() {
     let mut join = Join::new(rules());
     for span in 0..10_000 {
         join.add(&event(1, span, "end", 100), 0, SECOND);
@@ -65,7 +65,7 @@ fn what_waits_for_room_that_never_comes_and_leaves_by_another_way_is_forgotten()
 
 /// While staging is full, a few frames are too old in each round.
 #[test]
-fn to_split_spans_with_an_old_frame_no_others_are_looked_at() {
+fn splitting_by_frame_looks_only_at_spans_with_old_frames() {
     const SPANS: u64 = 1000;
     let mut join = Join::new(rules());
     for frame in 0..SPANS {
@@ -80,7 +80,7 @@ fn to_split_spans_with_an_old_frame_no_others_are_looked_at() {
 
 /// Programs may end in each round, while a million spans of others are open.
 #[test]
-fn where_a_program_ends_only_its_own_spans_are_looked_at() {
+fn the_end_of_a_program_looks_only_at_its_own_spans() {
     const PROGRAMS: u64 = 1000;
     let mut join = Join::new(rules());
     (1..=PROGRAMS).for_each(|program| join.add(&event(program, program, "start", 100), 0, SECOND));
@@ -95,7 +95,7 @@ fn where_a_program_ends_only_its_own_spans_are_looked_at() {
 
 /// Otherwise staging would stay full.
 #[test]
-fn a_span_that_left_hides_no_later_one_with_an_old_frame() {
+fn a_departed_span_does_not_hide_one_with_an_old_frame() {
     let mut join = Join::new(rules());
     for (span, key) in [(5, "end"), (6, "start")] {
         join.add(&event(1, span, key, 100), 0, SECOND);

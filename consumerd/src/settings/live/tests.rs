@@ -66,7 +66,7 @@ fn refused(answer: Answer) -> (Cause, String) {
 }
 
 #[test]
-fn what_is_set_stands_in_the_pages_of_those_it_is_about_and_of_those_to_come() {
+fn a_setting_reaches_matching_programs_now_and_later() {
     let settings = Settings::default();
     let (osd, mon) = (attached(&settings, 1, 5, 101, "osd"), attached(&settings, 2, 5, 102, "mon"));
     let set = |request| concerned(ask(&settings, DAEMON, request));
@@ -81,7 +81,7 @@ fn what_is_set_stands_in_the_pages_of_those_it_is_about_and_of_those_to_come() {
 }
 
 #[test]
-fn a_page_that_says_something_is_told_anew_when_it_is_attached() {
+fn attaching_overwrites_old_settings_in_a_control_page() {
     let settings = Settings::default();
     let page = Page::new();
     let before = ControlPage::open(&page.0).unwrap();
@@ -92,7 +92,7 @@ fn a_page_that_says_something_is_told_anew_when_it_is_attached() {
 }
 
 #[test]
-fn users_set_their_own_programs_and_hear_who_those_are() {
+fn users_can_set_and_see_only_their_own_programs() {
     let settings = Settings::default();
     let (own, other) = (attached(&settings, 1, 1000, 101, "osd"), attached(&settings, 2, 1001, 102, "osd"));
     let user = Reach::Own(1000);
@@ -111,7 +111,7 @@ fn users_set_their_own_programs_and_hear_who_those_are() {
 }
 
 #[test]
-fn rules_outlive_the_worker_and_those_about_a_process_end_with_it() {
+fn rules_outlive_the_worker_but_not_their_process() {
     let file = Memfd::create(FILE_BYTES).unwrap();
     let own = std::process::id();
     let settings = Settings::of_file(file.duplicate().unwrap()).unwrap();
@@ -138,7 +138,7 @@ fn rules_outlive_the_worker_and_those_about_a_process_end_with_it() {
 }
 
 #[test]
-fn rules_that_cannot_be_kept_are_not_in_force() {
+fn rules_that_cannot_be_saved_do_not_take_effect() {
     let file = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&file, FILE_BYTES).unwrap();
     fcntl_add_seals(&file, SealFlags::WRITE).unwrap();
@@ -149,7 +149,7 @@ fn rules_that_cannot_be_kept_are_not_in_force() {
 }
 
 #[test]
-fn a_program_that_has_ended_is_neither_set_nor_counted_though_its_rings_are_kept() {
+fn an_ended_program_is_not_set_though_its_rings_are_kept() {
     let settings = Settings::default();
     let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
     let pid = child.id();
@@ -170,7 +170,7 @@ fn a_program_that_has_ended_is_neither_set_nor_counted_though_its_rings_are_kept
 }
 
 #[test]
-fn a_program_that_had_ended_before_it_was_held_is_neither_set_nor_counted() {
+fn a_program_that_ended_before_attach_is_not_set() {
     let settings = Settings::default();
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = child.id();
@@ -188,7 +188,7 @@ fn a_program_that_had_ended_before_it_was_held_is_neither_set_nor_counted() {
 }
 
 #[test]
-fn a_label_is_as_long_as_the_kernel_lets_a_name_be() {
+fn a_label_is_cut_to_the_length_of_a_process_name() {
     let settings = Settings::default();
     let page = attached(&settings, 1, 5, 101, "a-very-long-nam");
     ask(&settings, DAEMON, r#"{"set":{"target":{"label":"a-very-long-name-indeed"},"rate":2}}"#);
@@ -198,7 +198,7 @@ fn a_label_is_as_long_as_the_kernel_lets_a_name_be() {
 }
 
 #[test]
-fn a_label_means_programs_of_that_name_also_where_it_is_shown_otherwise() {
+fn a_label_matches_both_the_real_and_the_shown_name() {
     for (name, shown) in [("ääääääää", "äääääää?"), ("osd→1", "osd?1")] {
         let settings = Settings::default();
         let page = attached(&settings, 1, 5, 101, shown);
@@ -222,7 +222,7 @@ fn a_process_with_several_programs_has_one_rule_for_all_of_them() {
 }
 
 #[test]
-fn the_newest_program_of_a_process_says_whose_it_is() {
+fn a_process_belongs_to_the_user_of_its_newest_program() {
     let settings = Settings::default();
     let own = std::process::id();
     let _pages = [attached(&settings, 1, 1000, own, "ended"), attached(&settings, 2, 1001, own, "osd")];
@@ -232,14 +232,14 @@ fn the_newest_program_of_a_process_says_whose_it_is() {
 }
 
 #[test]
-fn the_start_of_a_process_tells_it_from_the_next_of_its_number() {
+fn a_start_time_is_stable_and_0_for_a_missing_process() {
     assert!(born(std::process::id()) > 0);
     assert_eq!(born(std::process::id()), born(std::process::id()));
     assert_eq!(born(u32::MAX), 0);
 }
 
 #[test]
-fn the_start_of_a_process_is_known_whatever_its_name_is() {
+fn the_start_time_is_read_despite_a_non_utf8_name() {
     let named = || {
         // The kernel may cut a name in the middle of a character like this.
         set_name(c"process-of-gr\xc3").unwrap();

@@ -31,7 +31,7 @@ fn a_program_that_floods_leaves_room_for_others() {
 
 /// The messages of many programs lie one after the other in the same memory.
 #[test]
-fn what_is_kept_while_others_are_refused_keeps_no_memory_but_its_own() {
+fn an_accepted_entry_does_not_pin_memory_of_refused_ones() {
     let queue = queue(10 * 212);
     queue.push((0..5).map(|frame| entry(1, frame)));
     let portion = Bytes::from(vec![b'x'; 1000]);
@@ -43,7 +43,7 @@ fn what_is_kept_while_others_are_refused_keeps_no_memory_but_its_own() {
 }
 
 #[test]
-fn it_is_seen_how_much_the_program_may_add_that_holds_most() {
+fn fill_reports_the_room_of_the_largest_program() {
     let queue = queue(10 * 212);
     let fill =
         |bytes: usize, room: usize| Fill { bytes: bytes * 212, limit_bytes: 2120, room_bytes: room * 212 };
@@ -80,7 +80,7 @@ fn a_batch_is_bounded_and_settled_at_once_or_entry_by_entry() {
 }
 
 #[test]
-fn the_entry_that_waits_longest_leaves_by_itself_when_that_is_asked_for() {
+fn next_single_takes_the_longest_waiting_entry() {
     let queue = queue(1 << 20);
     assert!(queue.next_single().is_none());
     queue.push((0..3).map(|frame| entry(1, frame)));
@@ -95,7 +95,7 @@ fn the_entry_that_waits_longest_leaves_by_itself_when_that_is_asked_for() {
 }
 
 #[test]
-fn staging_takes_old_entries_away_also_those_under_way() {
+fn eviction_removes_old_entries_even_those_in_flight() {
     let queue = queue(1 << 20);
     queue.push([entry(1, 1)]);
     let batch = queue.next_batch().unwrap().unwrap();
@@ -111,7 +111,7 @@ fn staging_takes_old_entries_away_also_those_under_way() {
 }
 
 #[test]
-fn what_is_under_way_with_an_old_entry_leaves_anew_without_it() {
+fn a_batch_in_flight_is_resent_without_evicted_entries() {
     let queue = queue(1 << 20);
     queue.push((1..5).map(|frame| entry(1, frame)));
     let batch = queue.next_batch().unwrap().unwrap();
@@ -127,7 +127,7 @@ fn what_is_under_way_with_an_old_entry_leaves_anew_without_it() {
 }
 
 #[test]
-fn a_quarter_of_the_queue_is_room_that_nobody_needs_and_all_of_it_while_it_is_empty() {
+fn spare_room_is_a_quarter_or_unlimited_in_an_empty_queue() {
     let queue = queue(12 * 212);
     let [one, six] = [1, 6].map(|entries| (0..entries).map(|_| entry(1, 9)).collect::<Vec<_>>());
     assert!(queue.has_room_for(&six), "what never fits is to be tried");
@@ -138,7 +138,7 @@ fn a_quarter_of_the_queue_is_room_that_nobody_needs_and_all_of_it_while_it_is_em
 }
 
 #[test]
-fn the_near_end_cuts_a_pause_short_and_lets_nothing_linger() {
+fn hurry_and_end_cut_pauses_short_and_stop_lingering() {
     let queue = lingering();
     let linger = queue.limits.linger;
     queue.push([entry(1, 1)]);
@@ -157,7 +157,7 @@ fn the_near_end_cuts_a_pause_short_and_lets_nothing_linger() {
 }
 
 #[test]
-fn a_batch_that_is_not_full_waits_for_more_from_its_first_entry_on() {
+fn a_partial_batch_lingers_from_its_first_entry() {
     let queue = lingering();
     let now = Instant::now();
     assert!(matches!(queue.next(now), Next::Wait(None)));
@@ -177,7 +177,7 @@ fn a_batch_that_is_not_full_waits_for_more_from_its_first_entry_on() {
 
 /// Each call wakes the thread; if it were woken only to wait for more, it would wake up twice for each batch.
 #[test]
-fn the_thread_is_called_once_for_a_batch_and_only_when_that_is_to_leave() {
+fn the_thread_is_called_only_when_a_batch_is_due() {
     let queue = lingering();
     let is_called = || queue.lock().is_called;
     let now = Instant::now();
@@ -206,7 +206,7 @@ fn lingering() -> Queue {
 }
 
 #[test]
-fn what_a_batch_leaves_behind_waits_for_more_from_then_on() {
+fn entries_left_by_a_full_batch_linger_from_then_on() {
     let queue = lingering();
     queue.push((0..11).map(|frame| entry(1, frame)));
     let now = Instant::now() + queue.limits.linger / 2;
@@ -217,7 +217,7 @@ fn what_a_batch_leaves_behind_waits_for_more_from_then_on() {
 }
 
 #[test]
-fn what_comes_after_all_was_given_up_waits_for_more_from_then_on() {
+fn the_first_entry_after_an_eviction_lingers_in_full() {
     let queue = lingering();
     queue.push([entry(1, 1)]);
     queue.evict_up_to_frame(1);
@@ -228,7 +228,7 @@ fn what_comes_after_all_was_given_up_waits_for_more_from_then_on() {
 }
 
 #[test]
-fn batches_that_come_back_leave_in_smaller_ones_and_in_their_order() {
+fn returned_batches_are_resent_smaller_and_in_order() {
     let limits =
         Limits { bytes: 1 << 30, batch_bytes: 16 << 10, batch_entries: 1000, linger: Duration::ZERO };
     let queue = Queue::new(limits).unwrap();
@@ -257,7 +257,7 @@ fn batches_that_come_back_leave_in_smaller_ones_and_in_their_order() {
 }
 
 #[test]
-fn what_is_old_leaves_wherever_it_waits_and_the_rest_keeps_its_order() {
+fn evicting_old_frames_keeps_the_order_of_the_rest() {
     let queue = queue(1 << 20);
     queue.push([1, 3, 2, 5, 1, 4].map(|frame| entry(1, frame)));
     queue.evict_up_to_frame(2);
@@ -268,7 +268,7 @@ fn what_is_old_leaves_wherever_it_waits_and_the_rest_keeps_its_order() {
 
 /// While staging is full, a few frames are too old in each round.
 #[test]
-fn to_give_up_what_is_old_nothing_behind_the_last_of_it_is_looked_at() {
+fn eviction_looks_at_nothing_behind_the_last_old_entry() {
     const ENTRIES: u64 = 1000;
     let queue = queue(1 << 20);
     // Neighbours have changed places, as happens with spans that end out of order.
@@ -281,7 +281,7 @@ fn to_give_up_what_is_old_nothing_behind_the_last_of_it_is_looked_at() {
 
 /// Otherwise batches would be taken for full, and programs that have gone would be kept for ever.
 #[test]
-fn what_has_left_is_counted_nowhere_whichever_way_it_went() {
+fn entries_that_left_in_any_way_are_no_longer_counted() {
     let queue = queue(40 * 212);
     let next = || queue.next_batch().unwrap().unwrap();
     queue.push((1..=12).map(|frame| entry(frame, frame)));
@@ -299,7 +299,7 @@ fn what_has_left_is_counted_nowhere_whichever_way_it_went() {
 }
 
 #[test]
-fn batches_that_lose_an_old_entry_leave_anew_in_their_order() {
+fn batches_that_lose_an_entry_are_resent_in_order() {
     let queue = queue(1 << 20);
     let batch_of = |frames: [u64; 2]| {
         queue.push(frames.map(|frame| entry(1, frame)));
@@ -312,7 +312,7 @@ fn batches_that_lose_an_old_entry_leave_anew_in_their_order() {
 }
 
 #[test]
-fn an_entry_with_one_old_frame_is_old() {
+fn an_entry_with_one_old_frame_is_evicted_whole() {
     let queue = queue(1 << 20);
     let refs = Refs::from(vec![(1, 2), (9, 3)]);
     queue.push([Entry { refs, ..entry(1, 0) }, entry(1, 9)]);
@@ -329,7 +329,7 @@ fn an_entry_with_one_old_frame_is_old() {
 }
 
 #[test]
-fn what_became_of_neighbours_of_a_frame_is_told_together_if_it_is_the_same() {
+fn equal_outcomes_of_neighbours_in_a_frame_are_merged() {
     let queue = queue(1 << 20);
     queue.evict([1, 1, 2].map(|frame| entry(1, frame)));
     queue.push([entry(1, 2)]);
@@ -342,7 +342,7 @@ fn what_became_of_neighbours_of_a_frame_is_told_together_if_it_is_the_same() {
 }
 
 #[test]
-fn a_batch_has_no_more_messages_than_allowed_but_for_an_entry_that_is_larger_itself() {
+fn only_a_single_oversized_entry_may_exceed_batch_limits() {
     let queue = queue(1 << 20);
     let of = |messages, bytes| Entry { messages, lines: vec![b'x'; bytes].into(), ..entry(1, 1) };
     queue.push([of(4, 10), of(6, 10), of(1, 10), of(11, 10), of(1, 999), of(1, 1), of(1, 1001)]);
@@ -354,7 +354,7 @@ fn a_batch_has_no_more_messages_than_allowed_but_for_an_entry_that_is_larger_its
 }
 
 #[test]
-fn batches_become_no_larger_again_for_what_was_called_by_itself() {
+fn acknowledging_a_single_does_not_grow_batches() {
     let limits =
         Limits { bytes: 1 << 30, batch_bytes: 16 << 10, batch_entries: 1000, linger: Duration::ZERO };
     let queue = Queue::new(limits).unwrap();
@@ -366,7 +366,7 @@ fn batches_become_no_larger_again_for_what_was_called_by_itself() {
 }
 
 #[test]
-fn a_full_batch_is_one_of_as_many_bytes_as_leave_together() {
+fn a_batch_is_full_at_the_current_byte_limit() {
     let linger = Duration::from_secs(60);
     let limits = Limits { bytes: 1 << 30, batch_bytes: 16 << 10, batch_entries: 1000, linger };
     let queue = Queue::new(limits).unwrap();
@@ -386,7 +386,7 @@ fn a_full_batch_is_one_of_as_many_bytes_as_leave_together() {
 }
 
 #[test]
-fn a_program_keeps_up_while_a_sixteenth_of_the_queue_waits() {
+fn a_program_keeps_up_while_at_most_a_sixteenth_waits() {
     let queue = queue(32 * 212);
     queue.push([entry(1, 1), entry(1, 2)]);
     assert!(queue.keeps_up_with(1));
@@ -395,7 +395,7 @@ fn a_program_keeps_up_while_a_sixteenth_of_the_queue_waits() {
 }
 
 #[test]
-fn it_is_through_once_it_has_ended_and_nothing_waits_or_is_under_way() {
+fn a_queue_is_through_once_it_has_ended_and_is_empty() {
     let queue = queue(1 << 20);
     assert!(queue.is_empty() && !queue.is_through());
     queue.push([entry(1, 1)]);

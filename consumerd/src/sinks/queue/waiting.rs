@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_waits_and_which_of_it_is_older_than_all_behind_it_is_known_whatever_was_done(
+        fn the_waiting_list_matches_a_simple_model(
             deeds in vec(deed(), 1..100)
         ) {
             let (mut waiting, mut expected) = (Waiting::default(), VecDeque::new());

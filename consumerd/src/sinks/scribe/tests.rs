@@ -82,7 +82,7 @@ fn next_call(stream: &mut TcpStream) -> (i32, String) {
 }
 
 #[test]
-fn an_upstream_that_takes_no_large_calls_gets_everything_in_smaller_ones() {
+fn an_upstream_refusing_large_calls_gets_smaller_ones() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &config());
     let message = "x".repeat(1000);
@@ -109,7 +109,7 @@ fn an_upstream_that_takes_no_large_calls_gets_everything_in_smaller_ones() {
 }
 
 #[test]
-fn an_upstream_that_refuses_one_message_after_the_other_is_in_trouble_until_it_takes_one() {
+fn repeated_refusals_are_trouble_until_a_message_is_taken() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &config());
     let mut stream = None;
@@ -140,7 +140,7 @@ fn an_upstream_that_refuses_one_message_after_the_other_is_in_trouble_until_it_t
 }
 
 #[test]
-fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_next_one_too() {
+fn calls_behind_a_refused_one_are_resent_after_disconnects() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &Config { batch_entries: 1, ..config() });
     let push = |message: &str, frame| push(&sink, [entry(message, frame)]);
@@ -192,7 +192,7 @@ fn settled(sink: Sink) -> [u32; 2] {
 }
 
 #[test]
-fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_it_arrive() {
+fn an_entry_that_always_causes_a_hangup_is_rejected_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &config());
     push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));
@@ -210,7 +210,7 @@ fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_i
 }
 
 #[test]
-fn an_upstream_that_hangs_up_on_everything_for_long_costs_nothing() {
+fn nothing_is_lost_while_the_upstream_hangs_up_on_every_call() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &config());
     push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));
@@ -223,7 +223,7 @@ fn an_upstream_that_hangs_up_on_everything_for_long_costs_nothing() {
 }
 
 #[test]
-fn an_entry_on_which_the_upstream_never_answers_is_rejected_too() {
+fn an_entry_that_is_never_answered_is_rejected_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &Config { io_timeout_ms: 100, ..config() });
     push(&sink, (0..1000).map(|frame| entry(&frame.to_string(), frame)));
@@ -245,7 +245,7 @@ fn an_entry_on_which_the_upstream_never_answers_is_rejected_too() {
 }
 
 #[test]
-fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
+fn one_answer_per_connection_suffices_to_ship_everything() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &config());
     push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));
@@ -263,7 +263,7 @@ fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
 }
 
 #[test]
-fn an_upstream_that_fails_over_everything_for_long_costs_nothing() {
+fn nothing_is_lost_while_the_upstream_fails_on_every_call() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &config());
     push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_programs_that_live_leaves_the_ended_what_is_left() {
+    fn ended_programs_may_use_what_live_ones_leave() {
         let config = Config { max_shared_bytes_per_uid: 1000, ..Config::default() };
         let is_full = |live: u64, ended: &[u64]| {
             let mut share = Share::default();

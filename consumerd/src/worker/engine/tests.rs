@@ -92,7 +92,7 @@ fn identity(number: u64) -> link::Program {
 }
 
 #[test]
-fn a_program_that_was_gone_before_anybody_looked_is_shown_by_the_name_it_gave() {
+fn a_program_gone_before_lookup_is_shown_by_its_own_name() {
     let (mut engine, tail) = engine(&staging());
     engine.rebuild(tail).unwrap();
     let gone = link::Program { comm: link::NAMELESS.into(), ..identity(1) };
@@ -107,7 +107,7 @@ fn a_program_that_was_gone_before_anybody_looked_is_shown_by_the_name_it_gave() 
 
 /// The last record of a round may exceed the budget of its ring.
 #[test]
-fn a_ring_gives_as_much_as_the_largest_budget_allows_and_the_rest_later() {
+fn a_round_drains_only_the_ring_budget_and_the_rest_later() {
     let (mut engine, tail) = engine(&staging());
     engine.config.ring_budget_bytes = MAX_RING_BUDGET_BYTES;
     engine.config.check().unwrap();
@@ -123,7 +123,7 @@ fn a_ring_gives_as_much_as_the_largest_budget_allows_and_the_rest_later() {
 }
 
 #[test]
-fn what_a_round_saw_before_it_copied_waits_for_no_other_round_and_what_came_meanwhile_does() {
+fn records_seen_before_a_round_copies_need_no_other_round() {
     let (mut engine, tail) = engine(&staging());
     engine.rebuild(tail).unwrap();
     for number in [1, 2] {
@@ -139,7 +139,7 @@ fn what_a_round_saw_before_it_copied_waits_for_no_other_round_and_what_came_mean
 }
 
 #[test]
-fn frames_of_a_program_that_cannot_be_attached_again_are_counted_as_invalid() {
+fn frames_of_an_unattachable_program_count_as_invalid() {
     let staging = staging();
     let identity = identity(1);
 
@@ -161,7 +161,7 @@ fn frames_of_a_program_that_cannot_be_attached_again_are_counted_as_invalid() {
 }
 
 #[test]
-fn what_an_ended_program_has_settled_is_said_to_whoever_reads_it_next() {
+fn an_ended_programs_settled_records_are_noted_in_its_page() {
     let (mut engine, tail) = engine(&staging());
     engine.rebuild(tail).unwrap();
     let (segment, control) = (segment(5), control(SealFlags::SHRINK | SealFlags::GROW));
@@ -177,7 +177,7 @@ fn what_an_ended_program_has_settled_is_said_to_whoever_reads_it_next() {
 
 /// One flipped bit in a program's memory is enough.
 #[test]
-fn what_a_program_counted_wrongly_is_in_no_sum_whether_it_is_seen_while_it_lives_or_not() {
+fn wrong_counters_of_a_program_are_left_out_of_the_sums() {
     [false, true].into_iter().for_each(assert_that_wrong_figures_count_nowhere);
 }
 
@@ -216,7 +216,7 @@ fn assert_that_wrong_figures_count_nowhere(is_seen_alive: bool) {
 
 /// A program can write its control page itself, so figures there that contradict the ring are not believed.
 #[test]
-fn what_a_page_says_was_read_counts_nowhere_if_the_ring_contradicts_it() {
+fn a_read_position_that_contradicts_the_ring_is_ignored() {
     // A place beyond all that was ever written, and more records than fit before the place.
     for said in [[1 << 40 | 6, 1 << 40], [2, 3]] {
         let (mut engine, tail) = engine(&staging());
@@ -230,7 +230,7 @@ fn what_a_page_says_was_read_counts_nowhere_if_the_ring_contradicts_it() {
 }
 
 #[test]
-fn a_page_that_its_program_spoilt_makes_the_next_worker_miss_nothing() {
+fn a_spoilt_page_makes_the_next_worker_miss_nothing() {
     let (staging, control) = (staging(), control(SealFlags::SHRINK | SealFlags::GROW));
     let segment = segment(5);
     let worker = |is_first: bool| {

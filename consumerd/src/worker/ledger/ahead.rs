@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_as_shipped_stays_so_whatever_becomes_of_it_the_second_time() {
+    fn annotations_shown_as_shipped_stay_so_after_a_restart() {
         let mut lives = Lives::new();
         lives.open(5);
         lives.ledger.settle(0, 0, 3, Outcome::Acked);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_beyond_what_is_there_again_does_not_count() {
+    fn shown_figures_beyond_the_reopened_frames_do_not_count() {
         let mut lives = Lives::new();
         lives.open(5);
         lives.shown[0] = [7, 0, 1, 0];
@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_figure_goes_back_and_the_books_balance_whenever_workers_are_killed(
+        fn no_figure_decreases_and_the_ledger_balances_across_kills(
             steps in proptest::collection::vec((0_u8..8, 0_u64..20, 0_u64..5, 0_usize..2, 0_usize..4), 1..200),
         ) {
             let mut lives = Lives::new();

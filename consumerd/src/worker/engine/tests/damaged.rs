@@ -82,7 +82,7 @@ impl Damaged {
 }
 
 #[test]
-fn a_damaged_header_costs_nothing() {
+fn a_damaged_staging_header_loses_nothing() {
     for at in [0, 8, 16, 24, 32] {
         let mut damaged = Damaged::new();
         damaged.set_word(at, 0x5858_5858_5858_5858);
@@ -91,7 +91,7 @@ fn a_damaged_header_costs_nothing() {
 }
 
 #[test]
-fn what_is_before_a_damaged_frame_is_kept_and_the_rest_counts_as_invalid() {
+fn frames_before_a_damaged_one_are_kept_the_rest_invalid() {
     for at in (0..FRAME_HEADER_BYTES as u64).step_by(8) {
         let mut damaged = Damaged::new();
         let at = damaged.log_at(FRAME_BYTES) + at;
@@ -101,7 +101,7 @@ fn what_is_before_a_damaged_frame_is_kept_and_the_rest_counts_as_invalid() {
 }
 
 #[test]
-fn a_frame_of_which_the_records_are_damaged_spoils_no_other() {
+fn a_damaged_record_does_not_invalidate_other_records() {
     let mut damaged = Damaged::new();
     let first_record = damaged.log_at(FRAME_BYTES) + FRAME_HEADER_BYTES as u64;
     damaged.set_word(first_record, 0);
@@ -109,7 +109,7 @@ fn a_frame_of_which_the_records_are_damaged_spoils_no_other() {
 }
 
 #[test]
-fn an_end_of_the_log_that_is_damaged_costs_what_is_behind_it() {
+fn a_damaged_end_of_the_log_loses_only_what_is_behind_it() {
     for (head, valid) in [(FRAME_BYTES, 10), (3 * FRAME_BYTES + 400, RECORDS), (3 * FRAME_BYTES - 8, 20)] {
         let mut damaged = Damaged::new();
         damaged.set_word(HEAD_AT, head);
@@ -125,7 +125,7 @@ fn an_end_of_the_log_that_is_damaged_costs_what_is_behind_it() {
 
 /// What a worker has shown as settled counts as settled from then on, so damaged figures must not be believed.
 #[test]
-fn what_was_shown_is_believed_as_long_as_a_copy_of_it_is_whole() {
+fn shown_figures_are_used_while_one_copy_is_whole() {
     let spans = 1000;
     for (copies, is_known) in [(&[SHOWN_AT][..], true), (&[SHOWN_AT, SHOWN_AT + SECOND_COPY_BYTES], false)] {
         let mut node = Node::with_staged(spans, 64 << 20);

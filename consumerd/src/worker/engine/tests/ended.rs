@@ -9,13 +9,13 @@ use crate::sinks::Feed;
 use crate::worker::engine::room::PATIENCE;
 
 #[test]
-fn the_oldest_that_wait_for_an_upstream_leave_before_they_fill_a_quota() {
+fn the_oldest_ended_programs_leave_before_a_quota_is_full() {
     the_oldest_leave(|config, _| config.max_programs_per_uid = 4);
     the_oldest_leave(|config, _| config.max_programs = 4);
 }
 
 #[test]
-fn the_oldest_of_few_large_ones_leave_before_another_finds_no_room() {
+fn the_oldest_large_programs_leave_room_for_another() {
     // Four programs use less than seven eighths of the quota.
     the_oldest_leave(|config, bytes| config.max_shared_bytes_per_uid = 5 * bytes - 1);
 }
@@ -67,7 +67,7 @@ fn the_oldest_leave(set_quota: impl FnOnce(&mut Config, u64)) {
 }
 
 #[test]
-fn one_that_lives_is_not_given_up_for_those_that_come() {
+fn a_live_program_is_not_given_up_for_new_ones() {
     let mut node = Node::with_staged(0, 16 << 20);
     node.config.max_programs = 4;
     let mut worker = node.worker();
@@ -86,7 +86,7 @@ fn one_that_lives_is_not_given_up_for_those_that_come() {
 }
 
 #[test]
-fn nothing_of_another_user_is_given_up_for_those_of_one_who_has_too_many() {
+fn a_user_over_quota_costs_other_users_nothing() {
     let mut node = Node::with_staged(0, 16 << 20);
     node.config.max_programs_per_uid = 4;
     let mut worker = node.worker();
@@ -109,7 +109,7 @@ fn nothing_of_another_user_is_given_up_for_those_of_one_who_has_too_many() {
 }
 
 #[test]
-fn a_span_that_its_program_left_open_leaves_complete() {
+fn a_span_left_open_by_an_ended_program_leaves_complete() {
     let node = Node::with_staged(0, 16 << 20);
     let mut worker = node.worker();
     let control = control(SealFlags::SHRINK | SealFlags::GROW);
@@ -122,7 +122,7 @@ fn a_span_that_its_program_left_open_leaves_complete() {
 }
 
 #[test]
-fn a_span_of_one_that_lives_is_split_when_more_have_ended_than_a_quarter_of_what_a_user_may_have() {
+fn ended_programs_over_a_quarter_of_the_quota_split_live_spans() {
     for (have_ended, split) in [(&[4_u64, 5][..], 0), (&[2, 4, 5], 10)] {
         let mut node = Node::with_staged(0, 16 << 20);
         node.config.max_programs_per_uid = 8;
@@ -140,7 +140,7 @@ fn a_span_of_one_that_lives_is_split_when_more_have_ended_than_a_quarter_of_what
 
 /// The fewer rounds this takes, the sooner the place of a short-lived program is free for another.
 #[test]
-fn a_program_leaves_in_the_round_that_hears_of_its_end_where_its_rings_are_empty() {
+fn a_program_with_empty_rings_leaves_as_soon_as_it_has_ended() {
     let node = Node::with_staged(0, 16 << 20);
     let mut worker = node.worker();
     let control = control(SealFlags::SHRINK | SealFlags::GROW);
@@ -153,7 +153,7 @@ fn a_program_leaves_in_the_round_that_hears_of_its_end_where_its_rings_are_empty
 }
 
 #[test]
-fn the_kernel_is_asked_about_a_program_that_has_just_come_soon_again_and_then_ever_more_rarely() {
+fn the_kernel_is_asked_about_a_program_at_growing_intervals() {
     let node = Node::with_staged(0, 16 << 20);
     let mut worker = node.worker();
     let _lives = attach_living(&mut worker, 2, segment(0));
@@ -173,7 +173,7 @@ fn the_kernel_is_asked_about_a_program_that_has_just_come_soon_again_and_then_ev
 
 /// They are all due to leave at once, and are more than a queue can hold.
 #[test]
-fn the_open_spans_of_a_program_that_ends_leave_as_the_queue_has_room() {
+fn open_spans_of_an_ended_program_leave_as_the_queue_has_room() {
     let spans = 2000;
     let mut node = Node::with_staged(0, 16 << 20);
     node.config.max_open_bytes = 1 << 30;
@@ -194,7 +194,7 @@ fn the_open_spans_of_a_program_that_ends_leave_as_the_queue_has_room() {
 
 /// Hundreds of programs may end in a second, while a million spans of earlier programs wait for room.
 #[test]
-fn where_a_program_ends_spans_of_those_that_ended_before_are_not_looked_at() {
+fn the_end_of_a_program_does_not_revisit_older_waiting_spans() {
     const WAITING: u64 = 1000;
     let mut node = Node::with_staged(0, 16 << 20);
     (node.config.queue_bytes, node.config.max_open_bytes) = (4096, 64 << 20);

@@ -24,7 +24,7 @@ pub(super) fn attach_living(worker: &mut Worker, number: u64, segment: OwnedFd) 
 }
 
 #[test]
-fn a_program_that_floods_while_upstreams_are_away_pushes_out_nothing_of_others() {
+fn a_flood_during_an_outage_evicts_nothing_of_others() {
     let quiet_spans = 100;
     let node = Node::with_staged(quiet_spans, 16 << 20);
     let mut worker = node.worker();
@@ -54,7 +54,7 @@ fn a_program_that_floods_while_upstreams_are_away_pushes_out_nothing_of_others()
 }
 
 #[test]
-fn what_was_held_back_is_drained_once_a_sink_takes_more() {
+fn a_held_back_program_is_drained_once_a_sink_takes_more() {
     let node = Node::with_staged(1, 16 << 20);
     let mut worker = node.worker();
     worker.round();
@@ -71,7 +71,7 @@ fn what_was_held_back_is_drained_once_a_sink_takes_more() {
 }
 
 #[test]
-fn nor_while_an_upstream_takes_a_little_now_and_then() {
+fn a_flood_to_a_slow_upstream_evicts_nothing_of_others() {
     let node = Node::with_staged(100, 16 << 20);
     let mut worker = node.worker_with([("scribe", Feed::Spans)]);
     worker.round();
@@ -91,7 +91,7 @@ fn nor_while_an_upstream_takes_a_little_now_and_then() {
 
 /// The sinks of a restarted worker read what is staged, and nothing is given up until staging needs the room.
 #[test]
-fn nor_does_it_push_out_others_while_sinks_are_behind() {
+fn a_flood_evicts_nothing_while_sinks_are_catching_up() {
     let quiet_spans = 4000;
     let node = Node::with_staged(quiet_spans, 16 << 20);
     let mut worker = node.worker();

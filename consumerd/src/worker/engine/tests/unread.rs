@@ -185,7 +185,7 @@ fn identity_of(message: &[u8]) -> i64 {
 }
 
 #[test]
-fn what_was_staged_comes_as_queues_have_room_and_nothing_is_lost_over_kills() {
+fn staged_annotations_ship_as_queues_allow_across_kills() {
     let spans = 20_000;
     let node = Node::with_staged(spans, 64 << 20);
     let mut taken = [BTreeSet::new(), BTreeSet::new()];
@@ -221,7 +221,7 @@ fn what_was_staged_comes_as_queues_have_room_and_nothing_is_lost_over_kills() {
 }
 
 #[test]
-fn what_is_not_read_yet_is_given_up_when_staging_needs_the_room() {
+fn unread_frames_are_evicted_when_staging_needs_room() {
     let node = Node::with_staged(30_000, 16 << 20);
     let mut second = node.worker();
     let all = second.valid();
@@ -246,7 +246,7 @@ fn what_is_not_read_yet_is_given_up_when_staging_needs_the_room() {
 }
 
 #[test]
-fn what_a_sink_did_not_read_in_time_is_named_when_the_daemon_ends() {
+fn unread_annotations_stay_in_flight_when_the_daemon_ends() {
     let spans = 5_000;
     let node = Node::with_staged(spans, 64 << 20);
     let mut second = node.worker();
@@ -262,7 +262,7 @@ fn what_a_sink_did_not_read_in_time_is_named_when_the_daemon_ends() {
 }
 
 #[test]
-fn what_is_not_found_where_it_was_staged_is_given_up_and_keeps_nothing_back() {
+fn frames_missing_from_staging_are_given_up() {
     let spans = 1000;
     let node = Node::with_staged(spans, 16 << 20);
     let mut second = node.worker();
@@ -275,7 +275,7 @@ fn what_is_not_found_where_it_was_staged_is_given_up_and_keeps_nothing_back() {
 }
 
 #[test]
-fn a_sink_that_has_no_room_for_what_it_read_reads_no_more() {
+fn a_sink_without_room_reads_no_further_frames() {
     let node = Node::with_staged(5000, 16 << 20);
     let mut second = node.worker_with([("scribe", Feed::Spans)]);
     while second.engine.round().unwrap().drained {}
@@ -285,7 +285,7 @@ fn a_sink_that_has_no_room_for_what_it_read_reads_no_more() {
 }
 
 #[test]
-fn no_more_is_given_up_of_what_a_sink_has_yet_to_read_or_to_let_in_than_was_asked_for() {
+fn unread_frames_are_evicted_only_up_to_the_given_frame() {
     let node = Node::with_staged(5000, 16 << 20);
     let mut second = node.worker_with([("scribe", Feed::Spans)]);
     while second.engine.round().unwrap().drained {}
@@ -299,7 +299,7 @@ fn no_more_is_given_up_of_what_a_sink_has_yet_to_read_or_to_let_in_than_was_aske
 }
 
 #[test]
-fn a_daemon_without_a_sink_of_spans_ends_once_all_is_taken() {
+fn without_a_span_sink_the_daemon_ends_once_all_is_taken() {
     let node = Node::with_staged(10, 16 << 20);
     let mut second = node.worker_with([("json_lines", Feed::Annotations)]);
     second.engine.finish();
@@ -310,7 +310,7 @@ fn a_daemon_without_a_sink_of_spans_ends_once_all_is_taken() {
 }
 
 #[test]
-fn spans_of_what_was_staged_wait_for_room_also_once_all_of_it_is_read() {
+fn spans_wait_for_room_after_all_staged_frames_are_read() {
     let spans = 2000;
     let mut node = Node::with_segment(segment_of_open_spans(1, spans), 16 << 20);
     node.config.max_open_bytes = 1 << 30;

@@ -88,7 +88,11 @@ mod tests {
         for name in [&b"osd"[..], b"a) S 1 (b", b"gr\xc3", b""] {
             assert_eq!(started(&stat(name, b"S", b"1")), Some(4711));
             assert_eq!(started(&stat(name, b"Z", b"1")), None);
-            assert_eq!(started(&stat(name, b"Z", b"2")), Some(4711), "another of its threads goes on");
+            assert_eq!(
+                started(&stat(name, b"Z", b"2")),
+                Some(4711),
+                "another thread of the process still runs"
+            );
         }
         assert_eq!(started(b"7 (osd) S 1 2"), None);
     }

@@ -52,7 +52,7 @@ mod tests {
         timer.sleep(Duration::ZERO).await.unwrap();
         tokio::select! {
             biased;
-            _ = timer.sleep(Duration::from_millis(1)) => panic!("it had no time"),
+            _ = timer.sleep(Duration::from_millis(1)) => panic!("the sleep ended at once"),
             () = std::future::ready(()) => {}
         }
         let since = Instant::now();

@@ -181,7 +181,7 @@ fn a_daemon_waits_for_the_address_of_an_ending_one() {
     site.program(&[10, 1], &[]).finish();
     let address = last.http.clone();
     last.ask_to_end();
-    wait_for("it refuses programs", || (!site.socket().exists()).then_some(()));
+    wait_for("the ending daemon refuses programs", || (!site.socket().exists()).then_some(()));
     let next = site.bare_daemon(&[&arguments[..], &["--http-listen", &address]].concat());
     assert!(last.ended().success());
     assert_eq!(next.says("waiting for it to end").len(), 1);
@@ -219,7 +219,7 @@ fn a_worker_that_stood_still_with_its_holder_is_not_killed() {
     wait_for("the holder has looked again", || (daemon.health() == Some(503)).then_some(()));
     daemon.signal_worker(Signal::CONT);
     daemon.assert_healthy();
-    assert_eq!(daemon.worker_pid(), worker, "it was well");
+    assert_eq!(daemon.worker_pid(), worker, "the worker must not be replaced");
     assert_eq!(daemon.metrics().sum("blkin_worker_stuck_kills_total"), 0);
 }
 
@@ -241,7 +241,7 @@ fn a_displaced_socket_turns_health_red_until_it_is_back() {
         wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
         assert_eq!(stuck(&daemon), ["socket"]);
         let told = format!("uses the same path socket={}", site.path(name).display());
-        assert_eq!(daemon.says(&told).len(), 1, "once, not with each look");
+        assert_eq!(daemon.says(&told).len(), 1, "the conflict is logged once, not at each check");
         std::fs::rename(site.path("aside"), site.path(name)).unwrap();
         daemon.assert_healthy();
     }
@@ -251,7 +251,7 @@ fn a_displaced_socket_turns_health_red_until_it_is_back() {
 
 #[test]
 fn a_stopped_holder_turns_health_red_until_it_continues() {
-    const { assert!(STUCK_AFTER.as_millis() < 2000, "operators are told of two seconds") };
+    const { assert!(STUCK_AFTER.as_millis() < 2000, "operators are told that it takes less than two seconds") };
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let worker = daemon.worker_pid();
@@ -261,7 +261,7 @@ fn a_stopped_holder_turns_health_red_until_it_continues() {
     assert_eq!(stuck(&daemon), ["holder"]);
     send_signal(daemon.pid(), Signal::CONT);
     daemon.assert_healthy();
-    assert_eq!(daemon.worker_pid(), worker, "nothing had to be started anew");
+    assert_eq!(daemon.worker_pid(), worker, "the worker must not be replaced");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_daemon_waits_for_addresses_held_by_an_orphaned_worker() {
     let worker = first.worker_pid();
     send_signal(first.pid(), Signal::KILL);
     let second = site.starting_daemon(&["--http-listen", &first.http]);
-    wait_for("it says that it waits", || {
+    wait_for("the daemon logs that it waits", || {
         (!second.said("control.sock; waiting for it to end").is_empty()).then_some(())
     });
     send_signal(worker, Signal::KILL);
@@ -305,7 +305,9 @@ fn sighup_ends_neither_holder_nor_worker() {
     for process in [daemon.pid(), worker] {
         send_signal(process, Signal::HUP);
     }
-    wait_for("both say so", || (daemon.said("SIGHUP changes nothing").len() == 2).then_some(()));
+    wait_for("holder and worker log the SIGHUP", || {
+        (daemon.said("SIGHUP changes nothing").len() == 2).then_some(())
+    });
     let calls = program.calls();
     daemon.settled(calls).assert_balanced();
     assert_eq!((daemon.worker_pid(), site.lines().len() as u64), (worker, calls));
@@ -329,7 +331,7 @@ fn a_failed_worker_restart_is_retried_and_nothing_is_lost() {
     let before = limit(Rlimit { current: Some(3), maximum: hard });
     send_signal(killed, Signal::KILL);
     wait_for("the worker is gone", || (!Path::new(&format!("/proc/{killed}")).exists()).then_some(()));
-    wait_for("it was tried in vain", || daemon.said("failed to restart the worker").pop());
+    wait_for("a restart of the worker has failed", || daemon.said("failed to restart the worker").pop());
     limit(before);
     daemon.assert_healthy();
     daemon.settled(calls).assert_balanced();
@@ -343,6 +345,6 @@ fn a_start_without_proc_says_that_it_is_missing() {
     let without = "mount -t tmpfs none /proc && exec \"$0\" \"$@\"";
     hiding.args(["--user", "--map-root-user", "--mount", "sh", "-c", without]);
     let daemon = site.started_by(hiding, &[]);
-    wait_for("it says why", || (!daemon.said("mount /proc").is_empty()).then_some(()));
+    wait_for("the missing /proc is logged", || (!daemon.said("mount /proc").is_empty()).then_some(()));
     assert_eq!(daemon.ended().code(), Some(1));
 }

@@ -59,7 +59,7 @@ fn connected(site: &Site) -> OwnedFd {
 /// interrupts a close that was blocked until then.
 fn unheard_by<T>(pid: u32, send: impl FnOnce() -> T) -> T {
     send_signal(pid, Signal::STOP);
-    wait_for("it stands still", || {
+    wait_for("the process is stopped", || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         stat.rsplit_once(')').unwrap().1.starts_with(" T").then_some(())
     });
@@ -89,7 +89,7 @@ fn threads(daemon: &Daemon, name: &str) -> usize {
 fn assert_takes_programs(site: &Site, daemon: &Daemon) {
     let before = daemon.metrics().sum_where("blkin_offers_total", "taken");
     let program = site.program(&[1, 1], &[]);
-    wait_for("an honest program is taken in", || {
+    wait_for("an honest program is admitted", || {
         (daemon.metrics().sum_where("blkin_offers_total", "taken") > before).then_some(())
     });
     program.finish();
@@ -151,7 +151,7 @@ fn many_connections_with_unread_messages_are_all_closed() {
     let others: Vec<_> =
         unheard_by(daemon.pid(), || (0..80).map(|_| send_offer(&site, &[(b"", 0), (OFFER, 2)])).collect());
     assert_takes_programs(&site, &daemon);
-    wait_for("none of its threads waits", || {
+    wait_for("no closing thread is left", || {
         (threads(&daemon, "blkin-closer") + threads(&daemon, "blkin-hang-up") == 0).then_some(())
     });
     assert!(daemon.said("cannot be closed").is_empty());
@@ -181,11 +181,11 @@ fn unclosable_descriptors_exclude_only_their_own_user() {
         })
     });
     assert_takes_programs(&site, &daemon);
-    let said = wait_for("it says who", || daemon.said("he blocks the close").first().cloned());
+    let said = wait_for("the user is logged", || daemon.said("he blocks the close").first().cloned());
     assert!(said.contains(&format!("uid={UID}")), "{said}");
-    assert_eq!(daemon.said("he blocks the close").len(), 1, "once");
+    assert_eq!(daemon.said("he blocks the close").len(), 1, "the user is logged once");
     // Apart from the blocked threads, one more closes the remaining connections, and ends.
-    wait_for("no more are left", || (threads(&daemon, "blkin-closer") <= 4).then_some(()));
+    wait_for("few closing threads are left", || (threads(&daemon, "blkin-closer") <= 4).then_some(()));
     daemon.assert_healthy();
     drop(others);
     wait_for("all is closed", || (threads(&daemon, "blkin-closer") == 0).then_some(()));

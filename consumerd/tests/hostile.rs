@@ -138,7 +138,7 @@ fn hostile_segments_harm_neither_worker_nor_other_programs() {
     }
     let calls = program.calls();
     daemon.settled_of(&program, calls);
-    let metrics = wait_for("the hostile programs are through", || {
+    let metrics = wait_for("the hostile programs are released", || {
         let metrics = daemon.metrics();
         let is_through = metrics.sum("blkin_programs_departed_total") == 24;
         (is_through && metrics.sum("blkin_sink_in_flight") == 0).then_some(metrics)
@@ -198,11 +198,11 @@ fn refused_programs_are_told_why() {
     };
     let later = offer(&site, header(LAYOUT_VERSION + 1));
     assert_eq!(wait_for("a program of another version is told", || told(&later)), 1);
-    wait_for("it is let go", || (daemon.metrics().sum("blkin_programs_held") == 0).then_some(()));
+    wait_for("the program is released", || (daemon.metrics().sum("blkin_programs_held") == 0).then_some(()));
     let program = site.program(&[1, 1], &[]);
     wait_for("there is a program", || (daemon.metrics().sum("blkin_programs_held") == 1).then_some(()));
     let one_more = offer(&site, header(LAYOUT_VERSION));
-    assert_eq!(wait_for("one program too many is told", || told(&one_more)), 2);
+    assert_eq!(wait_for("the program over quota is told", || told(&one_more)), 2);
     program.finish();
 }
 
@@ -300,7 +300,7 @@ fn programs_with_unopenable_pages_do_not_fill_the_log() {
         fchmod(&control, Mode::empty()).unwrap();
         offer_memfds(&site, &segment, &control);
     }
-    let lines = wait_for("they are counted", || {
+    let lines = wait_for("all programs are named or counted", || {
         let lines = daemon.said("failed to find out whether another daemon reads");
         (named_or_counted(&lines) == EACH).then_some(lines)
     });
@@ -328,7 +328,7 @@ fn slow_kernel_answers_about_programs_delay_no_others() {
     let calls = program.calls();
     daemon.settled_of(&program, calls);
     drop(pipes);
-    let metrics = wait_for("the programs are through", || {
+    let metrics = wait_for("the programs are released", || {
         let metrics = daemon.metrics();
         (metrics.sum("blkin_programs_departed_total") == 60).then_some(metrics)
     });

@@ -58,7 +58,7 @@ fn assert_nothing_is_lost(end: End) {
     assert_eq!((metrics.sum("blkin_lost_total"), metrics.sum("blkin_drained_before_total")), (0, 0));
     assert!(scribe.annotations() >= calls as usize, "{} of {calls}", scribe.annotations());
     lives.end();
-    wait_for("what is settled is kept no longer", || (manager.names() == ["staging"]).then_some(()));
+    wait_for("systemd no longer keeps settled programs", || (manager.names() == ["staging"]).then_some(()));
     assert!(daemon.stop().success());
 }
 
@@ -90,7 +90,9 @@ fn a_program_counts_once_if_systemd_never_heard_of_its_release() {
     // From here on the holder does not read its worker's messages.
     send_signal(daemon.pid(), Signal::STOP);
     ends.end();
-    wait_for("it is through", || (daemon.metrics().sum("blkin_programs_departed_total") == 1).then_some(()));
+    wait_for("the ended program has departed", || {
+        (daemon.metrics().sum("blkin_programs_departed_total") == 1).then_some(())
+    });
     // After this the worker has no reason to remember the program.
     let mut calls = of_ended + lives.calls();
     for _ in 0..3 {
@@ -101,7 +103,7 @@ fn a_program_counts_once_if_systemd_never_heard_of_its_release() {
     daemon.killed();
     assert_eq!(manager.programs(), 2);
     let daemon = started(&site, &manager, &address);
-    wait_for("it is kept no longer", || (manager.programs() == 1).then_some(()));
+    wait_for("systemd no longer keeps the program", || (manager.programs() == 1).then_some(()));
     let metrics = daemon.settled(calls);
     metrics.assert_balanced();
     assert_eq!(metrics.sum("blkin_drained_before_total"), 0);
@@ -121,7 +123,9 @@ fn new_programs_are_read_after_damage_to_holder_counters() {
         let mut calls = 0;
         for _ in 0..2 {
             calls += site.program(&[10, 1], &[]).finish();
-            wait_for("it is through", || (daemon.metrics().sum("blkin_programs_held") == 0).then_some(()));
+            wait_for("the ended program is released", || {
+                (daemon.metrics().sum("blkin_programs_held") == 0).then_some(())
+            });
         }
         wait_for("the staging memory is kept", || (manager.names() == ["staging"]).then_some(()));
         stopped(daemon);
@@ -162,7 +166,7 @@ fn an_invalid_configuration_gives_up_nothing_kept() {
     metrics.assert_balanced();
     assert_eq!(metrics.sum("blkin_sink_acked_total"), calls);
     // No program is kept any more, but the staging memory is.
-    wait_for("it is kept no longer", || (manager.programs() == 0).then_some(()));
+    wait_for("systemd no longer keeps the program", || (manager.programs() == 0).then_some(()));
     stopped(daemon);
     assert_eq!(site.starting_daemon(&wrong).ended().code(), Some(78));
 }
@@ -179,7 +183,7 @@ fn staged_annotations_of_an_unkept_program_are_counted() {
     let daemon = started(&site, &manager, &upstream.address);
     let told = daemon.says("gave up staged annotations of programs that are no longer held").pop().unwrap();
     assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
-    let metrics = wait_for("it is counted", || {
+    let metrics = wait_for("the loss is counted", || {
         let metrics = daemon.metrics();
         (metrics.sum_where("blkin_lost_total", "cause=\"invalid\"") == calls).then_some(metrics)
     });
@@ -210,10 +214,10 @@ fn the_next_daemon_serves_an_ended_programs_flight_recorder() {
     recorder.calls();
     recorder.end();
     let is_kept = |daemon: &Daemon| (daemon.metrics().sum("blkin_recorders_kept") == 1).then_some(());
-    wait_for("it is kept", || is_kept(&daemon).filter(|()| manager.programs() == 1));
+    wait_for("the recorder is kept", || is_kept(&daemon).filter(|()| manager.programs() == 1));
     stopped(daemon);
     let daemon = started(&site, &manager, "");
-    wait_for("the next one keeps it", || is_kept(&daemon));
+    wait_for("the next daemon keeps the recorder", || is_kept(&daemon));
     let mut stream = UnixStream::connect(site.path("control.sock")).unwrap();
     stream.write_all(format!("{{\"snapshot\":{{\"target\":{{\"pid\":{pid}}}}}}}").as_bytes()).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
@@ -221,7 +225,7 @@ fn the_next_daemon_serves_an_ended_programs_flight_recorder() {
     stream.read_to_end(&mut file).unwrap();
     let read = blkin_ringbuf::saved::read(&file);
     assert_eq!((read.programs.len(), read.programs[0].identity.ended), (1, true));
-    wait_for("it was taken", || (manager.names() == ["staging"]).then_some(()));
+    wait_for("systemd no longer keeps the recorder", || (manager.names() == ["staging"]).then_some(()));
 }
 
 #[test]
@@ -238,7 +242,7 @@ fn a_changed_staging_size_logs_how_much_is_given_up() {
     let told = daemon.says("gave up what the previous daemon had not shipped").pop().unwrap();
     assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
     // If the program is still known, the loss is counted, too.
-    wait_for("it is counted", || {
+    wait_for("the loss is counted", || {
         let lost = daemon.metrics().sum_where("blkin_lost_total", "cause=\"unsettled\"");
         (lost == calls).then_some(())
     });

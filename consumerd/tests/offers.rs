@@ -48,13 +48,15 @@ fn programs_wait_without_loss_while_descriptors_are_short() {
         let daemon = site.bare_daemon(&[]);
         limit_descriptors(daemon.pid(), Some(more));
         let programs: Vec<_> = (0..8).map(|_| site.program(&[20, 1], &[])).collect();
-        wait_for("it says that programs wait", || {
+        wait_for("the daemon logs that programs wait", || {
             daemon.said("programs wait to be admitted").first().cloned()
         });
         let made: u64 = programs.into_iter().map(Program::finish).sum();
         limit_descriptors(daemon.pid(), None);
         daemon.settled(made).assert_balanced();
-        wait_for("it says that none waits any more", || daemon.said("descriptors for all").first().cloned());
+        wait_for("the daemon logs that no program waits any more", || {
+            daemon.said("descriptors for all").first().cloned()
+        });
         assert_eq!(daemon.said("programs wait to be admitted").len(), 1);
         assert_eq!(daemon.metrics().sum_where("blkin_offers_total", "refused_malformed"), 0);
     }
@@ -93,13 +95,13 @@ fn a_program_waiting_to_be_attached_goes_to_the_next_worker() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let attached = site.program(&[20, 1], &[]);
-    wait_for("the program to be attached to", || (daemon.metrics().sum("blkin_programs") == 1).then_some(()));
+    wait_for("the program is attached to", || (daemon.metrics().sum("blkin_programs") == 1).then_some(()));
     give_no_addresses(daemon.worker_pid());
     let waiting = site.program(&[20, 1], &[]).finish();
     daemon.says("failed to attach to a program, trying again");
     // The checkpoint from which the next worker continues is written once a program has gone.
     let gone = attached.finish();
-    wait_for("the other to be gone", || {
+    wait_for("the other program has departed", || {
         (daemon.metrics().sum("blkin_programs_departed_total") == 1).then_some(())
     });
     daemon.signal_worker(Signal::KILL);
@@ -113,7 +115,7 @@ fn control_requests_wait_while_descriptors_are_short() {
     give_no_descriptor(daemon.worker_pid());
     let mut asker = UnixStream::connect(site.path("control.sock")).unwrap();
     asker.write_all(b"{\"show\":{}}\n").unwrap();
-    let told = wait_for("it tells of it again", || {
+    let told = wait_for("the failure is logged again", || {
         Some(daemon.said("failed to accept on the control socket")).filter(|told| told.len() > 1)
     });
     limit_descriptors(daemon.worker_pid(), None);
@@ -150,8 +152,10 @@ fn a_program_offered_again_as_it_ends_counts_once() {
     for round in 1..=8 {
         let mut program = site.program(&[20, 1], &[]);
         made += program.calls();
-        wait_for("it is taken in", || (offers("taken") == round).then_some(()));
-        wait_for("it is read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
+        wait_for("the program is admitted", || (offers("taken") == round).then_some(()));
+        wait_for("the program is read", || {
+            (daemon.metrics().sum("blkin_drained_total") == made).then_some(())
+        });
         // The program may have offered itself twice before it was admitted.
         let before = offers("already_held");
         send_signal(daemon.pid(), Signal::STOP);
@@ -159,9 +163,9 @@ fn a_program_offered_again_as_it_ends_counts_once() {
         let label = program.label();
         program.end();
         let is_gone = || daemon.metrics().sum_where("blkin_drained_total", &label) == 0;
-        wait_for("the worker lets it go", || is_gone().then_some(()));
+        wait_for("the worker releases the program", || is_gone().then_some(()));
         send_signal(daemon.pid(), Signal::CONT);
-        wait_for("the offer is taken", || {
+        wait_for("the repeated offer is handled", || {
             (offers("already_held") > before || offers("taken") > round).then_some(())
         });
         assert_eq!(offers("taken"), round);
@@ -181,19 +185,19 @@ fn freed_places_go_to_programs_already_waiting() {
     let mut lasting = site.program(&[20, 1], &[]);
     let mut ending = site.program(&[20, 1], &[]);
     let mut made = lasting.calls() + ending.calls();
-    wait_for("both are taken in", || (offers("taken") == 2).then_some(()));
+    wait_for("both programs are admitted", || (offers("taken") == 2).then_some(()));
     wait_for("both are read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
     let held_already = offers("already_held");
     send_signal(daemon.pid(), Signal::STOP);
     let label = ending.label();
     ending.end();
     let is_gone = || daemon.metrics().sum_where("blkin_drained_total", &label) == 0;
-    wait_for("the worker lets one go", || is_gone().then_some(()));
+    wait_for("the worker releases the ended program", || is_gone().then_some(()));
     (0..REPEATED).for_each(|_| offer(&site, lasting.pid()));
     let mut waiting = site.program(&[20, 1], &[]);
     made += waiting.calls();
     send_signal(daemon.pid(), Signal::CONT);
-    wait_for("it is taken in", || (offers("taken") == 3).then_some(()));
+    wait_for("the program is admitted", || (offers("taken") == 3).then_some(()));
     assert_eq!(offers("refused_quota"), 0);
     assert!(offers("already_held") - held_already >= REPEATED as u64);
     [lasting, waiting].into_iter().for_each(Program::end);
@@ -206,20 +210,20 @@ fn a_program_over_quota_waits_for_a_place_then_is_refused() {
     let daemon = site.bare_daemon(&["--config", &site.config("max_programs_per_uid = 1\n")]);
     let offers = |outcome: &str| daemon.metrics().sum_where("blkin_offers_total", outcome);
     let mut first = site.program(&[20, 1], &[]);
-    wait_for("it is taken in", || (offers("taken") == 1).then_some(()));
+    wait_for("the program is admitted", || (offers("taken") == 1).then_some(()));
     let mut second = site.program(&[20, 1], &[]);
     let made = first.calls() + second.calls();
     let held_already = offers("already_held");
     // Offers are handled in order: once this one is counted, all before it have been handled.
     offer(&site, first.pid());
-    wait_for("the second waits", || (offers("already_held") > held_already).then_some(()));
+    wait_for("the second program waits", || (offers("already_held") > held_already).then_some(()));
     assert_eq!((offers("taken"), offers("refused_quota")), (1, 0));
     first.end();
-    wait_for("the second is taken in", || (offers("taken") == 2).then_some(()));
+    wait_for("the second program is admitted", || (offers("taken") == 2).then_some(()));
     assert_eq!(offers("refused_quota"), 0);
-    wait_for("it is read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
+    wait_for("the program is read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
     let third = site.program(&[0, 1], &[]);
-    wait_for("the third is refused", || (offers("refused_quota") == 1).then_some(()));
+    wait_for("the third program is refused", || (offers("refused_quota") == 1).then_some(()));
     [second, third].into_iter().for_each(Program::end);
     daemon.settled(made).assert_balanced();
 }
@@ -232,10 +236,10 @@ fn a_running_flight_recorder_is_held_by_the_next_daemon() {
     let first = site.bare_daemon(&[]);
     let mut recorder = site.program(&[200, 1], &[("BLKIN_MODE", "overwrite"), ("BLKIN_RING_BYTES", "4096")]);
     recorder.calls();
-    wait_for("it is held", || is_one(&first, "blkin_programs_held").then_some(()));
+    wait_for("the recorder is held", || is_one(&first, "blkin_programs_held").then_some(()));
     first.killed();
     let second = site.bare_daemon(&[]);
-    wait_for("it is held again", || {
+    wait_for("the recorder is held again", || {
         recorder.record_more();
         recorder.calls();
         is_one(&second, "blkin_programs_held").then_some(())
@@ -243,7 +247,7 @@ fn a_running_flight_recorder_is_held_by_the_next_daemon() {
     // While it is held, it does not offer itself again.
     assert!(is_one(&second, "blkin_offers_total"));
     send_signal(recorder.pid(), Signal::KILL);
-    wait_for("it is kept", || is_one(&second, "blkin_recorders_kept").then_some(()));
+    wait_for("the recorder is kept", || is_one(&second, "blkin_recorders_kept").then_some(()));
 }
 
 /// As when consumerd runs in a container that shares only the folder of its socket: the kernel has no process id there for a

@@ -45,7 +45,7 @@ fn a_program_of_another_user_that_is_not_dumpable_is_found() {
     let calls = program.calls();
     // Otherwise this would be the same case as in other tests.
     let owner = std::fs::metadata(format!("/proc/{}/status", program.pid())).unwrap().uid();
-    assert_eq!(owner, 0, "it is dumpable");
+    assert_eq!(owner, 0, "the program is dumpable");
     let daemon = site.daemon(&["--scan", "true"]);
     let drained = daemon.settled_of(&program, calls);
     drained.assert_balanced();
@@ -187,7 +187,7 @@ fn assert_number_is_kept(end: fn(Daemon)) {
     let first = site.started_by(manager.starter(), &arguments).ready();
     let mut program = site.program(&[300, 1], &[]);
     let calls = program.calls();
-    wait_for("the program is drained, and nobody takes anything", || {
+    wait_for("the program is drained, and systemd keeps it", || {
         let is_drained = first.metrics().sum("blkin_drained_total") == calls;
         (is_drained && manager.programs() == 1).then_some(())
     });

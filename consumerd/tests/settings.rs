@@ -45,7 +45,10 @@ fn batch_entries_and_batch_bytes_limit_a_call() {
     assert_eq!(by_entries, Some(3));
     let by_bytes = batches("batch_bytes = 4096");
     let bytes = by_bytes.iter().map(|call| call.iter().map(|entry| entry.message.len() + 1).sum::<usize>());
-    assert!((2048..=4096).contains(&bytes.max().unwrap()), "or one more would have gone with it");
+    assert!(
+        (2048..=4096).contains(&bytes.max().unwrap()),
+        "a call with less than this had room for another entry"
+    );
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn spans_within_linger_ms_leave_in_one_call() {
             metrics.sum_where("blkin_spans_left_total", "complete") == 10 * programs
         });
     }
-    assert!(began.elapsed() < Duration::from_secs(10), "too slow a machine to show this");
+    assert!(began.elapsed() < Duration::from_secs(10), "the machine is too slow for this test");
     assert_eq!(scribe.calls().len(), 0);
     assert!(daemon.stop().success());
     assert_eq!((scribe.calls().len(), annotations(&scribe.spans()) as u64), (1, made));
@@ -107,7 +110,7 @@ fn window_calls_and_window_bytes_limit_unanswered_calls() {
         let (address, has_more) = slow_server(3, calls);
         let daemon = configured(&site, &["batch_entries = 1", line], &["--scribe-upstream", &address]);
         let made = site.program(&[calls as u64, 1, 0, 1000], &[]).finish();
-        assert!(!has_more.recv().unwrap(), "{line}: a fourth came before any was answered");
+        assert!(!has_more.recv().unwrap(), "{line}: a fourth call came before any was answered");
         daemon.settled(made).assert_balanced();
     }
 }
@@ -149,7 +152,7 @@ fn time_of_failures(pauses_ms: [u64; 2], failures: u64) -> Duration {
     let began = Instant::now();
     let mut program = site.program(&[1, 1], &[]);
     program.calls();
-    until(&daemon, "it has tried several times", |metrics| {
+    until(&daemon, "several attempts have failed", |metrics| {
         metrics.sum("blkin_sink_failures_total") >= failures
     });
     began.elapsed()
@@ -216,7 +219,7 @@ fn programs_over_a_quota_are_refused_and_its_key_logged() {
         let site = Site::new();
         let daemon = configured(&site, &[line], &[]);
         let programs = [(); 2].map(|()| site.program(&[1, 1], &[]));
-        let metrics = until(&daemon, "what is too much is refused", |metrics| {
+        let metrics = until(&daemon, "programs over quota are refused", |metrics| {
             let refused = metrics.sum_where("blkin_offers_total", "refused_quota");
             metrics.sum("blkin_programs_held") == most && refused >= 2 - most
         });
@@ -248,7 +251,7 @@ fn flight_recorders_that_end_with_the_daemon_are_logged() {
     let mut recorder = site.program(&[10, 1], &[("BLKIN_MODE", "overwrite")]);
     let (calls, pid) = (recorder.calls(), recorder.pid());
     recorder.end();
-    wait_for("it is kept", || (daemon.metrics().sum("blkin_recorders_kept") == 1).then_some(()));
+    wait_for("the recorder is kept", || (daemon.metrics().sum("blkin_recorders_kept") == 1).then_some(()));
     let log = site.path("log");
     assert!(daemon.stop().success());
     let log = std::fs::read_to_string(log).unwrap();

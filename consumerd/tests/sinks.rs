@@ -123,7 +123,7 @@ fn an_unread_pipe_or_absent_upstream_costs_other_sinks_nothing() {
         assert!(metrics.sum_where("blkin_sink_lost_total", &label) > 0, "{sink}");
         let gauge = |name: &str| metrics.sum_where(name, &format!("sink=\"{sink}\""));
         let queued = gauge("blkin_sink_queued_bytes");
-        assert!((limit / 4..limit).contains(&queued), "one program may fill half of it: {queued}");
+        assert!((limit / 4..limit).contains(&queued), "one program may fill half of the queue: {queued}");
         assert_eq!(gauge("blkin_sink_queue_bytes"), limit);
         // A portion of lines is hardly larger than this, and one did not fit.
         assert!(gauge("blkin_sink_queue_room_bytes") < 64 << 10, "{sink}");
@@ -177,7 +177,7 @@ fn a_sink_thread_that_ends_is_replaced_without_loss() {
     let limits = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
     prlimit(worker, Resource::Nofile, limits).unwrap();
     let ended = "the thread of the sink scribe has ended";
-    wait_for("the worker ends for it", || daemon.said(ended).first().cloned());
+    wait_for("the worker ends because of it", || daemon.said(ended).first().cloned());
     daemon.assert_healthy();
     let made = program.calls();
     program.end();
@@ -260,7 +260,7 @@ fn full_staging_evicts_the_oldest_and_draining_continues() {
     });
     assert!(
         limit < 16_777_216 / 2 && used > limit / 10 * 9,
-        "what alerts look at is nearly full: {used} of {limit}"
+        "the usage that alerts watch is nearly full: {used} of {limit}"
     );
 }
 
@@ -366,7 +366,10 @@ fn a_slowly_ending_daemon_stays_healthy() {
     });
     daemon.ended();
     assert_eq!(last, Some(200));
-    assert!(begun.elapsed() > 2 * STUCK_AFTER - Duration::from_millis(100), "it had nothing to wait for");
+    assert!(
+        begun.elapsed() > 2 * STUCK_AFTER - Duration::from_millis(100),
+        "the daemon ended without waiting for the sink"
+    );
 }
 
 #[test]
@@ -415,7 +418,7 @@ fn upstream_trouble_is_reported_and_its_start_and_end_logged() {
     assert_eq!(daemon.metrics().sum_where("blkin_sink_trouble_seconds", &of_scribe), 0);
     let said = |what: &str| daemon.says(what).iter().filter(|line| line.contains(&upstream)).count();
     assert_eq!((said("failed to ship: it cannot be reached"), said("shipping again")), (1, 1));
-    assert_eq!(daemon.said("failed to ship").len(), 2, "a line for each of both");
+    assert_eq!(daemon.said("failed to ship").len(), 2, "one line for each of the two sinks");
 }
 
 #[test]
@@ -491,7 +494,7 @@ fn hanging(site: &Site, arguments: &[&str]) -> (Daemon, Hang, u64) {
     let daemon = site.daemon(arguments);
     daemon.assert_healthy();
     let made = site.program(&[100, 1], &[]).finish();
-    wait_for("the sink is told of as stuck", || {
+    wait_for("the sink is reported as stuck", || {
         let workers = daemon.report()["workers"].clone();
         let state = |name: &str| {
             let of_name = workers.as_array()?.iter().find(|worker| worker["name"] == name)?;

@@ -292,7 +292,7 @@ fn the_staging_layout_matches_its_documentation() {
         expected.extend_from_slice(&word.to_le_bytes());
     }
     assert_eq!(&log[..80], &expected);
-    assert_ne!(&log[80..88], [0; 8], "a checksum, which the golden files have");
+    assert_ne!(&log[80..88], [0; 8], "the checksum is missing");
     assert_eq!(&log[88..152], &[0xab; 64]);
 }
 

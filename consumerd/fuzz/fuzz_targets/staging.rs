@@ -60,7 +60,7 @@ fn found(mut memory: Bytes) -> (Vec<Frame>, Staging<Bytes>) {
     if !Staging::is_of(&memory, GEOMETRY) {
         Staging::format(&mut memory, GEOMETRY).expect("memory is written");
     }
-    let (mut log, recovered) = Staging::open(memory).expect("whatever is in it");
+    let (mut log, recovered) = Staging::open(memory).expect("memory with any content opens");
     let (mut frames, mut at) = (Vec::new(), recovered.tail);
     loop {
         match log.read_next(at) {

@@ -303,7 +303,7 @@ mod tests {
         assert!(closer.is_held_up_by(1000) && !closer.is_held_up_by(1001) && !closer.is_full());
         let (ours, theirs) = pair(SocketType::STREAM);
         closer.close(1001, vec![ours]);
-        assert_eq!(rustix::io::read(theirs, &mut [0; 1]), Ok(0), "closed");
+        assert_eq!(rustix::io::read(theirs, &mut [0; 1]), Ok(0), "the descriptor of another user is closed");
         drop(others);
         wait_until(|| !closer.is_held_up_by(1000));
         wait_until(|| closer.state().by_uid.is_empty());

@@ -153,7 +153,7 @@ mod tests {
         let (_, mut last) = daemon(10, 5);
         Numbers::read(&memory, geometry, &mut last).unwrap();
         let given = [0, 1, 2].map(|at| offer(&mut last, &segments[at]));
-        assert_eq!(given, [5, 4, 3], "the first was not found again");
+        assert_eq!(given, [5, 4, 3], "only a program that the previous daemon held keeps its number");
     }
 
     #[test]

@@ -136,7 +136,10 @@ mod tests {
             taken()
         };
         assert!(run(predecessor.port("1", stranger)).is_err());
-        assert!(Instant::now() < predecessor.due && tries.get() > 1, "it was tried again after a moment");
+        assert!(
+            Instant::now() < predecessor.due && tries.get() > 1,
+            "expected several attempts, and an error before the deadline"
+        );
     }
 
     #[test]

@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn silence_counts_from_the_last_beat_of_this_worker() {
         let mut silence = Silence::new(1000);
-        assert_eq!(ms(silence.at(1100, 900)), 100, "another worker's beat");
+        assert_eq!(ms(silence.at(1100, 900)), 100, "a beat from before the start is another worker's");
         assert_eq!(ms(silence.at(1500, 1200)), 300);
         assert_eq!(ms(silence.at(1600, 1600)), 0);
     }
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(ms(silence.at(EVERY_MS, EVERY_MS)), 0);
         let woken = EVERY_MS + STANDSTILL_MS;
         assert_eq!(ms(silence.at(woken, EVERY_MS)), 0);
-        assert_eq!(ms(silence.at(woken + EVERY_MS, EVERY_MS)), EVERY_MS, "a full period is to come");
+        assert_eq!(ms(silence.at(woken + EVERY_MS, EVERY_MS)), EVERY_MS, "silence starts from zero again");
         assert_eq!(ms(silence.at(woken + 2 * EVERY_MS, woken + 2 * EVERY_MS - 10)), 10);
     }
 

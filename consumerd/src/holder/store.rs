@@ -411,7 +411,7 @@ mod tests {
             all.extend(told(&manager));
         }
         all.dedup();
-        assert_eq!(all.len(), 2 * 200, "each once, but for one that was told by half");
+        assert_eq!(all.len(), 2 * 200, "each message once, apart from repeats of a half-sent program");
     }
 
     #[test]

@@ -160,7 +160,7 @@ mod tests {
         let mut waiting = Waiting::new(10, 8);
         let _ = waiting.push(waiter(1, Refusal::Quota), 0);
         let _ = waiting.push(waiter(1, Refusal::Elsewhere), 0);
-        assert_eq!(waiting.take().len(), 1, "another daemon may have ended at any time");
+        assert_eq!(waiting.take().len(), 1, "a program that another daemon reads is tried each time");
         assert!(waiting.take().is_empty() && !waiting.is_empty());
         waiting.place_came_free();
         let mut tried = waiting.take();

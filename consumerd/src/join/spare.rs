@@ -75,7 +75,10 @@ mod tests {
         first.parts.push(Part::new(1));
         spare.put(first);
         let (shares, parts) = &spare.lists[0];
-        assert!(shares.is_empty() && parts.is_empty(), "the next span would wait for its programs");
+        assert!(
+            shares.is_empty() && parts.is_empty(),
+            "old parts would make the next span wait for their programs"
+        );
         let kept = [spare.shares[0].events.capacity(), spare.shares[0].keys.capacity()];
         let next = piece(&mut spare, 1, 0);
         assert!(spare.shares.is_empty());

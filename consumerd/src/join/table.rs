@@ -146,7 +146,7 @@ mod tests {
         let first = insert(&mut table, (1, 1));
         assert_eq!(table.find_or_insert((1, 1), || open((1, 1))), (first, false));
         assert!(table.remove(first).is_some() && table.remove(first).is_none());
-        assert!(!table.holds(first), "it left, and nobody has its place");
+        assert!(!table.holds(first), "the span has left");
         let second = insert(&mut table, (1, 1));
         assert_eq!(second.index, first.index);
         assert!(!table.holds(first) && table.get(first).is_none() && table.remove(first).is_none());

@@ -381,7 +381,7 @@ fn parts_read_after_a_programs_end_close_at_the_next_check() {
     join.add(&event(1, 5, "start", 100), 0, SECOND);
     join.programs_ended(|program| program == 1);
     join.add(&event(1, 5, "cs", 200), 0, SECOND);
-    assert!(left(&mut join, SECOND).is_empty(), "its client's side is open");
+    assert!(left(&mut join, SECOND).is_empty(), "the client side of the span is still open");
     join.programs_ended(|program| program == 1);
     assert_eq!(one(&mut join).span_id, 5);
 }

@@ -68,14 +68,17 @@ mod tests {
         let is_free = async |of: Places| timeout(Duration::ZERO, take(&of)).await.ok().map(Result::unwrap);
         let mut taken = Vec::new();
         for uid in 0..AT_ONCE as u32 {
-            taken.push(is_free(copies.of(Reach::Own(1000 + uid))).await.expect("a place for each user"));
-            assert!(is_free(copies.of(Reach::Own(1000 + uid))).await.is_none(), "a second one of {uid}");
+            taken.push(is_free(copies.of(Reach::Own(1000 + uid))).await.expect("each user gets a place"));
+            assert!(
+                is_free(copies.of(Reach::Own(1000 + uid))).await.is_none(),
+                "user {uid} got a second place"
+            );
         }
         assert!(is_free(copies.of(Reach::Own(2000))).await.is_none());
         let of_all = is_free(copies.of(Reach::All)).await;
         assert!(of_all.is_some());
         drop(taken);
         assert!(is_free(copies.of(Reach::Own(2000))).await.is_some());
-        assert_eq!(copies.by_uid.len(), 1, "those of users who are gone are forgotten");
+        assert_eq!(copies.by_uid.len(), 1, "places of users without clients are forgotten");
     }
 }

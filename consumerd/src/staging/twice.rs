@@ -75,7 +75,7 @@ mod tests {
         }
         let mut memory = written(OLD);
         memory.write(AT, &[0; 32]).unwrap();
-        assert_eq!(read(&memory, AT).unwrap(), Some(OLD), "zeros alone are no copy");
+        assert_eq!(read(&memory, AT).unwrap(), Some(OLD), "zeros do not count as a copy");
     }
 
     #[test]

@@ -46,11 +46,15 @@ mod tests {
         let lost =
             |queue_full, spool_evicted| SinkFigures { queue_full, spool_evicted, ..Default::default() };
         let (begin, mut losing) = (Instant::now(), Losing::from(lost(5, 0)));
-        assert_eq!(losing.admit(lost(5, 0), begin), None, "those of a worker before");
+        assert_eq!(
+            losing.admit(lost(5, 0), begin),
+            None,
+            "losses of the previous worker are not reported again"
+        );
         assert_eq!(losing.admit(lost(6, 0), begin), Some((1, 0)));
         assert_eq!(losing.admit(lost(9, 1), begin + PAUSE / 2), None);
         assert_eq!(losing.admit(lost(9, 2), begin + PAUSE), Some((3, 2)));
-        assert_eq!(losing.admit(lost(9, 2), begin + 3 * PAUSE), None, "there was nothing");
+        assert_eq!(losing.admit(lost(9, 2), begin + 3 * PAUSE), None, "nothing more was lost");
         assert_eq!(losing.admit(lost(10, 2), begin + 3 * PAUSE), Some((1, 0)));
         assert_eq!(losing.admit(lost(10, 7), begin + 3 * PAUSE), None);
         assert_eq!((losing.rest(lost(10, 7)), losing.rest(lost(10, 7))), (Some((0, 5)), None));

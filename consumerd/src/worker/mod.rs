@@ -542,7 +542,7 @@ mod tests {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let serving: Serving = std::thread::spawn(move || {
             let _ = ended.recv();
-            panic!("as a defect would")
+            panic!("simulated defect")
         });
         assert!(has_not_ended(&serving).is_ok());
         drop(end);

@@ -172,9 +172,9 @@ mod tests {
         let mut sweeps = Sweeps::new(2);
         assert_eq!(sweeps.next_whole(), 0);
         sweeps.note(0, 1, 1, false, MS);
-        assert_eq!(sweeps.next_whole(), 1, "the first ring may have got something since");
+        assert_eq!(sweeps.next_whole(), 1, "the first ring may have new records since");
         sweeps.note(1, 3, 3, false, MS);
-        assert_eq!(sweeps.next_whole(), 1, "all of the next one comes after this");
+        assert_eq!(sweeps.next_whole(), 1, "the next sweep has not begun yet");
         assert!(!sweeps.is_past(1));
         sweeps.note(0, 1, 1, false, MS);
         sweeps.note(1, 3, 3, false, MS);
@@ -189,7 +189,7 @@ mod tests {
         sweeps.note(1, 1, 1, false, MS);
         let awaited = sweeps.awaited(0);
         assert!(sweeps.is_past(awaited.of(2)));
-        assert!(!sweeps.is_past(awaited.of(3)), "it came after the look");
+        assert!(!sweeps.is_past(awaited.of(3)), "the record came after the look ahead");
         assert!(!sweeps.is_past(sweeps.awaited(1).of(1)));
     }
 

@@ -319,7 +319,7 @@ mod tests {
         assert!(!thread.watched().is_watched);
         assert!(
             !waker.sleep(&settings, Vec::new),
-            "what came since the last look wakes: no other look is due"
+            "records since the last look wake the worker: no further look is due"
         );
         assert!(thread.watched().is_watched);
     }
@@ -334,7 +334,7 @@ mod tests {
         thread.watched().say_asleep(true);
         thread.fail();
         assert!(!waker.is_woken_by_all(1) && !pages[0].is_sleeping());
-        assert!(!waker.sleep(&Settings::default(), Vec::new), "nobody would be heard");
+        assert!(!waker.sleep(&Settings::default(), Vec::new), "a failed thread would hear no program");
         waker.thread = None;
         assert!(!waker.is_woken_by_all(0));
     }
@@ -347,7 +347,7 @@ mod tests {
         let wait_for = |wanted| {
             let began = Instant::now();
             while health.report().workers[0].state != wanted {
-                assert!(began.elapsed() < Duration::from_secs(60), "it is never {wanted:?}");
+                assert!(began.elapsed() < Duration::from_secs(60), "the thread did not become {wanted:?}");
                 std::thread::sleep(Duration::from_millis(5));
             }
         };

@@ -22,7 +22,7 @@ fn complete_and_quiet_spans_leave_in_order_as_room_allows() {
         let of_one = join.open_bytes() / 8;
         let now = 20 * SECOND;
         assert!(leave(&mut join, now, 0).is_empty(), "{key}");
-        assert_eq!(leave(&mut join, now, 1), [0], "{key}: one at least, however large");
+        assert_eq!(leave(&mut join, now, 1), [0], "{key}: at least one leaves, however large");
         assert_eq!(leave(&mut join, now, 3 * of_one), [1, 2, 3], "{key}");
         assert_eq!(leave(&mut join, now, usize::MAX), [4, 5, 6, 7], "{key}");
     }

@@ -61,7 +61,7 @@ fn concerned(answer: Answer) -> Vec<u32> {
 fn refused(answer: Answer) -> (Cause, String) {
     match answer {
         Answer::Refused { cause, why } => (cause, why),
-        Answer::Done { .. } => panic!("it was done"),
+        Answer::Done { .. } => panic!("the request was not refused"),
     }
 }
 
@@ -166,7 +166,7 @@ fn an_ended_program_is_not_set_though_its_rings_are_kept() {
     assert_eq!(cause, Cause::UnknownPid);
     assert!(why.ends_with("; these are: 102 (mon)"), "{why}");
     let (_, why) = refused(settings.nobody(&Target::Pid(7), DAEMON));
-    assert!(why.contains(&format!("{pid} (osd), 102 (mon)")), "it can still be read: {why}");
+    assert!(why.contains(&format!("{pid} (osd), 102 (mon)")), "the ended program can still be read: {why}");
 }
 
 #[test]

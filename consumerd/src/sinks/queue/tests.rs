@@ -24,7 +24,7 @@ fn a_program_that_floods_leaves_room_for_others() {
         queue.push([entry(1, frame)]);
     }
     let lost = count(&queue.take_outcomes(), Outcome::QueueFull);
-    assert_eq!(lost, 94, "what it holds leaves five free, and the last one just found room");
+    assert_eq!(lost, 94, "six entries of eleven are the most that one program may hold");
     queue.push([entry(2, 100)]);
     assert!(queue.take_outcomes().is_empty());
 }
@@ -89,7 +89,7 @@ fn next_single_takes_the_longest_waiting_entry() {
     let rest = queue.next_batch().unwrap().unwrap();
     assert_eq!(rest.entries[..], [entry(1, 1), entry(1, 2)]);
     queue.evict_up_to_frame(2);
-    assert!(!queue.holds(&single) && queue.split(rest).is_empty(), "staging has taken them away");
+    assert!(!queue.holds(&single) && queue.split(rest).is_empty(), "evicted entries are no longer held");
     assert_eq!(count(&queue.take_outcomes(), Outcome::SpoolEvicted), 3);
     assert_eq!((queue.fill().bytes, queue.is_empty()), (0, true));
 }
@@ -130,7 +130,7 @@ fn a_batch_in_flight_is_resent_without_evicted_entries() {
 fn spare_room_is_a_quarter_or_unlimited_in_an_empty_queue() {
     let queue = queue(12 * 212);
     let [one, six] = [1, 6].map(|entries| (0..entries).map(|_| entry(1, 9)).collect::<Vec<_>>());
-    assert!(queue.has_room_for(&six), "what never fits is to be tried");
+    assert!(queue.has_room_for(&six), "an empty queue takes entries of any size");
     queue.push((0..2).map(|frame| entry(1, frame)));
     assert!(queue.has_room_for(&one) && !queue.has_room_for(&six));
     queue.push([entry(2, 4)]);
@@ -150,7 +150,7 @@ fn hurry_and_end_cut_pauses_short_and_stop_lingering() {
         assert!(begun.elapsed() < linger / 2);
         if stage == Stage::Open {
             assert!(matches!(queue.next(Instant::now()), Next::Batch(_)));
-            assert!(matches!(queue.next(Instant::now()), Next::Wait(None)), "more may come");
+            assert!(matches!(queue.next(Instant::now()), Next::Wait(None)), "the queue has not ended yet");
         }
     }
     assert!(matches!(queue.next(Instant::now()), Next::Ended));
@@ -162,16 +162,16 @@ fn a_partial_batch_lingers_from_its_first_entry() {
     let now = Instant::now();
     assert!(matches!(queue.next(now), Next::Wait(None)));
     queue.push([entry(1, 1)]);
-    let Next::Wait(Some(due)) = queue.next(now) else { panic!("it does not wait") };
+    let Next::Wait(Some(due)) = queue.next(now) else { panic!("a partial batch must linger") };
     assert!(due >= now + queue.limits.linger);
     queue.push([entry(1, 2)]);
     assert!(matches!(queue.next(now), Next::Wait(Some(still)) if still == due));
     assert!(matches!(queue.next(due), Next::Batch(batch) if batch.entries.len() == 2));
     queue.push((0..10).map(|frame| entry(1, frame)));
-    assert!(matches!(queue.next(now), Next::Batch(_)), "a full one does not wait");
+    assert!(matches!(queue.next(now), Next::Batch(_)), "a full batch does not linger");
     queue.push([entry(1, 3)]);
     queue.end();
-    assert!(matches!(queue.next(now), Next::Batch(_)), "nor does the last");
+    assert!(matches!(queue.next(now), Next::Batch(_)), "the last batch does not linger");
     assert!(matches!(queue.next(now), Next::Ended));
 }
 
@@ -183,21 +183,24 @@ fn the_thread_is_called_only_when_a_batch_is_due() {
     let now = Instant::now();
     queue.push([entry(1, 1)]);
     queue.call(now + queue.limits.linger / 2);
-    assert!(!is_called(), "there is another time to call it");
+    assert!(!is_called(), "the batch is not due yet");
     queue.call(now + 2 * queue.limits.linger);
     assert!(is_called());
-    assert!(matches!(queue.next(Instant::now()), Next::Batch(_)), "now, and not when its time comes");
+    assert!(
+        matches!(queue.next(Instant::now()), Next::Batch(_)),
+        "a called thread gets the batch before it is due"
+    );
     assert!(matches!(queue.next(Instant::now()), Next::Wait(None)));
     queue.call(now + 2 * queue.limits.linger);
-    assert!(!is_called(), "nothing waits");
+    assert!(!is_called(), "no entry is queued");
     queue.push((0..9).map(|frame| entry(1, frame)));
     assert!(!is_called());
     queue.push([entry(1, 9)]);
-    assert!(is_called(), "it is full");
+    assert!(is_called(), "a full batch calls the thread");
     queue.next(now);
     queue.hurry();
     queue.push([entry(1, 1)]);
-    assert!(is_called(), "nothing lingers any more");
+    assert!(is_called(), "after a hurry, entries do not linger");
 }
 
 fn lingering() -> Queue {
@@ -248,9 +251,9 @@ fn returned_batches_are_resent_smaller_and_in_order() {
     assert_eq!(frames(&quarter), [0, 1, 2, 3]);
     queue.give_back([quarter].into_iter());
     let least = next();
-    assert_eq!(frames(&least), [0, 1, 2, 3], "no smaller than that");
+    assert_eq!(frames(&least), [0, 1, 2, 3], "batches do not shrink further");
     queue.settle(&least, Outcome::Acked);
-    assert_eq!(frames(&next()), Vec::from_iter(4..12), "twice as many, for they were taken");
+    assert_eq!(frames(&next()), Vec::from_iter(4..12), "an acknowledged batch doubles the next one");
     let rest = next();
     assert_eq!(frames(&rest), Vec::from_iter((12..16).chain(32..36)));
     assert_eq!(count(&queue.take_outcomes(), Outcome::Acked), 20);
@@ -316,7 +319,7 @@ fn an_entry_with_one_old_frame_is_evicted_whole() {
     let queue = queue(1 << 20);
     let refs = Refs::from(vec![(1, 2), (9, 3)]);
     queue.push([Entry { refs, ..entry(1, 0) }, entry(1, 9)]);
-    assert_eq!(queue.fill().bytes, 2 * 212 + 16, "each frame takes room");
+    assert_eq!(queue.fill().bytes, 2 * 212 + 16, "each further frame of an entry takes room");
     queue.evict_up_to_frame(1);
     let settled = queue.take_outcomes();
     let gone = [(1, 2), (9, 3)].map(|(frame, annotations)| Settled {
@@ -338,7 +341,7 @@ fn equal_outcomes_of_neighbours_in_a_frame_are_merged() {
         queue.take_outcomes().iter().map(|one| (one.frame, one.annotations, one.outcome)).collect();
     let [evicted, acked] = [Outcome::SpoolEvicted, Outcome::Acked];
     assert_eq!(told, [(1, 2, evicted), (2, 1, evicted), (2, 1, acked)]);
-    assert_eq!(queue.fill().bytes, 0, "what waited outside took no room");
+    assert_eq!(queue.fill().bytes, 0, "entries that were never queued take no room");
 }
 
 #[test]
@@ -382,7 +385,7 @@ fn a_batch_is_full_at_the_current_byte_limit() {
     assert_eq!(next().unwrap().entries.len(), 1);
     assert!(next().is_none());
     queue.push([kib(7)]);
-    assert!(next().is_some(), "half as much is enough after a call that broke off");
+    assert!(next().is_some(), "a returned batch halves what a full one holds");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn an_upstream_refusing_large_calls_gets_smaller_ones() {
     let (mut taken, mut connections) = (0, 0);
     while taken < 100 {
         connections += 1;
-        assert!(connections < 20, "it sends the same call again and again");
+        assert!(connections < 20, "the sink repeats the same call");
         let mut stream = accept(&listener);
         // The upstream disconnects when a call announces too much.
         while taken < 100
@@ -114,7 +114,7 @@ fn repeated_refusals_are_trouble_until_a_message_is_taken() {
     let sink = sink(&listener, &config());
     let mut stream = None;
     for frame in 0..u64::from(REFUSALS) {
-        assert_eq!(sink.standing.trouble(), None, "of a few");
+        assert_eq!(sink.standing.trouble(), None, "a few refusals are no trouble yet");
         push(&sink, [entry("bad", frame)]);
         let stream = stream.get_or_insert_with(|| accept(&listener));
         // Once in a call with all entries that there are, once by itself.

@@ -269,11 +269,11 @@ mod tests {
             ended.iter().for_each(|bytes| share.add(*bytes, true));
             share.uses_more_than(FULL_AT, &config)
         };
-        assert!(!is_full(900, &[]), "nobody leaves who lives");
-        assert!(!is_full(900, &[20; 4]), "another one finds room");
+        assert!(!is_full(900, &[]), "live programs never leave");
+        assert!(!is_full(900, &[20; 4]), "another program finds room");
         assert!(is_full(900, &[20; 5]));
         assert!(!is_full(200, &[100; 7]) && is_full(200, &[100; 8]));
         assert!(!is_full(200, &[10; 70]) && is_full(200, &[10; 71]), "an eighth of 800 is free");
-        assert!(is_full(100, &[600]), "another such one finds no room");
+        assert!(is_full(100, &[600]), "another program of this size finds no room");
     }
 }

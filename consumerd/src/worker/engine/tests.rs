@@ -100,7 +100,7 @@ fn a_program_gone_before_lookup_is_shown_by_its_own_name() {
         engine.attach(identity, segment(5), control(SealFlags::SHRINK | SealFlags::GROW)).unwrap();
     }
     let labels: Vec<&str> = engine.programs.values().map(|program| &*program.label).collect();
-    assert_eq!(labels, ["own name:1", "x:1"], "what the kernel says comes first");
+    assert_eq!(labels, ["own name:1", "x:1"], "the name from the kernel takes precedence");
     let told = engine.settings.figures().programs;
     assert_eq!(told.keys().collect::<Vec<_>>(), ["own name:1", "x:1"], "rules find it under that name");
 }
@@ -199,7 +199,7 @@ fn assert_that_wrong_figures_count_nowhere(is_seen_alive: bool) {
     if is_seen_alive {
         for _ in 0..2 {
             let snapshot = engine.snapshot();
-            assert_eq!(snapshot.unsound_programs, 3, "each counts once");
+            assert_eq!(snapshot.unsound_programs, 3, "each unsound program counts once");
             for (label, totals) in snapshot.programs {
                 assert!(totals.is_sound() && totals.counters.attempted == 5, "{label}: {totals:?}");
             }
@@ -243,7 +243,7 @@ fn a_spoilt_page_makes_the_next_worker_miss_nothing() {
     };
     let drained = worker(true);
     say_read(&control, [1 << 40 | 70, 1 << 39]);
-    assert_eq!(worker(false), drained, "nothing was lost");
+    assert_eq!(worker(false), drained, "the figures do not change");
 }
 
 /// Writes into a control page how far the first ring was read: grain, and records before it.

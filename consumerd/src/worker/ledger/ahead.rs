@@ -113,9 +113,9 @@ mod tests {
         assert_eq!(lives.settled()[0], [3, 0, 0, 0]);
         lives.ledger.settle(0, 0, 1, Outcome::Acked);
         lives.ledger.settle(0, 0, 2, Outcome::Rejected);
-        assert_eq!(lives.settled()[0], [3, 0, 0, 2], "two were never shown");
+        assert_eq!(lives.settled()[0], [3, 0, 0, 2], "two annotations were never shown as shipped");
         lives.ledger.settle(0, 0, 2, Outcome::SpoolEvicted);
-        assert_eq!(lives.settled()[0], [3, 0, 0, 2], "these had arrived before");
+        assert_eq!(lives.settled()[0], [3, 0, 0, 2], "these were shown as shipped before the restart");
     }
 
     #[test]

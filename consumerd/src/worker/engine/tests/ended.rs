@@ -51,18 +51,18 @@ fn the_oldest_leave(set_quota: impl FnOnce(&mut Config, u64)) {
     let mut worker = node.worker();
     attach(&mut worker, &[2, 3, 4, 5]);
     end(&mut worker, 4, &[2, 3, 4, 5]);
-    assert_eq!(held(&worker.engine), [2, 3, 4, 5], "the one that wrote nothing has left");
+    assert_eq!(held(&worker.engine), [2, 3, 4, 5], "program 1, which wrote nothing, has left");
     let now = worker.engine.now();
     let later = |engine: &mut Engine, times: u32| {
         engine.hurry_ended(now + times * PATIENCE);
         engine.give_up_ended(now + times * PATIENCE);
         lost(engine)
     };
-    assert_eq!(later(&mut worker.engine, 0), [0; 3], "it may be on its way");
-    assert_eq!(later(&mut worker.engine, 2), [0; 3], "only now it is seen how many have ended");
+    assert_eq!(later(&mut worker.engine, 0), [0; 3], "annotations may still be on their way");
+    assert_eq!(later(&mut worker.engine, 2), [0; 3], "this call is the first to see how many have ended");
     assert_eq!(later(&mut worker.engine, 3), [20; 3]);
     worker.engine.retire(now).unwrap();
-    assert_eq!(held(&worker.engine), [2, 3, 5], "the one that was read first has left");
+    assert_eq!(held(&worker.engine), [2, 3, 5], "program 4, which was read first, has left");
     assert_eq!(later(&mut worker.engine, 9), [20; 3], "there is room for another");
 }
 
@@ -80,7 +80,7 @@ fn a_live_program_is_not_given_up_for_new_ones() {
         worker.engine.hurry_ended(now + times * PATIENCE);
         worker.engine.give_up_ended(now + times * PATIENCE);
     }
-    assert_eq!(lost(&worker.engine), [40; 3], "all up to the oldest that has ended");
+    assert_eq!(lost(&worker.engine), [40; 3], "everything up to the oldest ended program is given up");
     worker.engine.retire(now).unwrap();
     assert_eq!(held(&worker.engine), [2, 4, 5]);
 }
@@ -104,7 +104,7 @@ fn a_user_over_quota_costs_other_users_nothing() {
         worker.engine.give_up_ended(now + times * PATIENCE);
         worker.engine.retire(now).unwrap();
     }
-    assert_eq!(lost(&worker.engine), [20; 3], "his own, up to the other's");
+    assert_eq!(lost(&worker.engine), [20; 3], "only annotations of the user over quota are given up");
     assert_eq!(held(&worker.engine), [3, 4, 5, 6, 7]);
 }
 
@@ -147,7 +147,7 @@ fn a_program_with_empty_rings_leaves_as_soon_as_it_has_ended() {
     worker.engine.attach(identity(2), segment(0), control).unwrap();
     worker.round();
     while let Some(program) = worker.engine.programs.get(&2) {
-        assert!(!program.has_no_writer(), "its end was heard of, and it has not left");
+        assert!(!program.has_no_writer(), "the program is known to have ended, but has not left");
         worker.round();
     }
 }

@@ -36,12 +36,15 @@ fn a_flood_during_an_outage_evicts_nothing_of_others() {
     let snapshot = worker.engine.snapshot();
     assert_eq!(snapshot.programs_held_back, 1);
     let pending: Vec<_> = snapshot.programs.iter().map(|(_, totals)| totals.pending).collect();
-    assert!(pending[0] == 0 && pending[1] > FLOOD, "what does not get in stays: {pending:?}");
+    assert!(pending[0] == 0 && pending[1] > FLOOD, "the rest of the flood stays in its ring: {pending:?}");
     for (name, sink) in &snapshot.sinks {
         assert_eq!(sink.spool_evicted, 0, "{name}");
         assert!(sink.queue_full > 0 && sink.in_flight > 2 * quiet_spans, "{name}: {sink:?}");
     }
-    assert!(snapshot.staging_used_bytes < snapshot.staging_limit_bytes / 3 * 2, "others have room");
+    assert!(
+        snapshot.staging_used_bytes < snapshot.staging_limit_bytes / 3 * 2,
+        "staging keeps room for other programs"
+    );
 
     // A third program finds room.
     let spans = 50;
@@ -82,11 +85,14 @@ fn a_flood_to_a_slow_upstream_evicts_nothing_of_others() {
         worker.take_some(0, 10);
         worker.round();
         let in_use = worker.engine.staging.end() - worker.engine.retired_end;
-        assert!(in_use < worker.engine.staging_limit_bytes() / 5 * 4, "others have room: {in_use}");
+        assert!(
+            in_use < worker.engine.staging_limit_bytes() / 5 * 4,
+            "staging keeps room for other programs: {in_use}"
+        );
     }
     let (_, sink) = worker.engine.snapshot().sinks[0];
     assert!(sink.acked > 0 && sink.spool_evicted == 0, "{sink:?}");
-    assert!(worker.engine.programs[&2].figures.drained > drained, "it goes on");
+    assert!(worker.engine.programs[&2].figures.drained > drained, "the flooding program is still drained");
 }
 
 /// The sinks of a restarted worker read what is staged, and nothing is given up until staging needs the room.

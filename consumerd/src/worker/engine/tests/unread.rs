@@ -202,7 +202,10 @@ fn staged_annotations_ship_as_queues_allow_across_kills() {
     }
     second.round();
     let acked: Vec<_> = second.engine.snapshot().sinks.iter().map(|(_, sink)| sink.acked).collect();
-    assert!(acked[0] > 0 && acked[1] > 0 && acked[0] + acked[1] < 4 * spans, "in the midst: {acked:?}");
+    assert!(
+        acked[0] > 0 && acked[1] > 0 && acked[0] + acked[1] < 4 * spans,
+        "the kill must come before everything is shipped: {acked:?}"
+    );
     drop(second);
 
     let mut third = node.worker();
@@ -217,7 +220,7 @@ fn staged_annotations_ship_as_queues_allow_across_kills() {
     let snapshot = third.engine.snapshot();
     let lost = snapshot.sinks.iter().map(|(_, sink)| sink.queue_full + sink.spool_evicted + sink.rejected);
     assert_eq!((lost.sum::<u64>(), third.in_flight()[2]), (0, 2 * spans));
-    assert_eq!((snapshot.spans.complete, snapshot.spans.late), (spans, 0), "each leaves in one piece");
+    assert_eq!((snapshot.spans.complete, snapshot.spans.late), (spans, 0), "each span leaves in one piece");
 }
 
 #[test]
@@ -234,7 +237,10 @@ fn unread_frames_are_evicted_when_staging_needs_room() {
     }
     let engine = &second.engine;
     let slack = engine.staging_limit_bytes() - (engine.staging.end() - engine.retired_end);
-    assert!(slack < engine.notes.iter().map(|note| note.bytes).max().unwrap(), "no frame more: {slack}");
+    assert!(
+        slack < engine.notes.iter().map(|note| note.bytes).max().unwrap(),
+        "no more frames than necessary are evicted: {slack}"
+    );
     let mut given = 0;
     while second.in_flight()[..2] != [0, 0] {
         given += second.take(1).len() as u64;
@@ -292,7 +298,7 @@ fn unread_frames_are_evicted_only_up_to_the_given_frame() {
     let feeder = &mut second.engine.feeder;
     let next = feeder.unread_by_join().unwrap();
     assert_eq!(feeder.evict_up_to_frame(next - 1), []);
-    let unread = feeder.take_unread(0).expect("all that was read is gone");
+    let unread = feeder.take_unread(0).expect("all frames read so far are evicted");
     feeder.put_unread(0, unread);
     assert_eq!(feeder.evict_up_to_frame(next), [(0, next..next + 1)]);
     assert_eq!(feeder.unread_by_join(), Some(next + 1));

@@ -150,7 +150,7 @@ fn a_small_open_file_limit_is_reported_at_start() {
 }
 
 #[test]
-fn flags_and_variables_override_the_file() {
+fn a_flag_overrides_a_variable_and_either_overrides_the_file() {
     let (_file, path) = with_file("scribe_upstream = \"bad\"\n");
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
@@ -158,9 +158,11 @@ fn flags_and_variables_override_the_file() {
     assert_eq!(consumerd(&common).status.code(), Some(78));
     let arguments = [&common[..], &["--scribe-upstream", "127.0.0.1:9410"]].concat();
     assert_eq!(consumerd(&arguments).status.code(), Some(0));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
-    command.args(common).env("BLKIN_CONSUMERD_SCRIBE_UPSTREAM", "127.0.0.1:9410");
-    assert_eq!(command.output().unwrap().status.code(), Some(0));
+    for (flags, variable) in [(&common[..], "127.0.0.1:9410"), (&arguments, "worse")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
+        command.args(flags).env("BLKIN_CONSUMERD_SCRIBE_UPSTREAM", variable);
+        assert_eq!(command.output().unwrap().status.code(), Some(0), "{variable}");
+    }
 }
 
 #[test]

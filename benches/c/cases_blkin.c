@@ -127,6 +127,11 @@ BENCH_CASE(dynamic_event,
 	   new_texts(i);
 	   BLKIN_TIMESTAMP(&text_traces[i % TEXTS], &text_endpoints[i % TEXTS], texts[i % TEXTS].event))
 BENCH_CASE(new_root, blkin_init_new_trace(&root, "Main", &endpoint))
+/* All that a program does up to its first annotation; for -f, which sets nothing up before. */
+BENCH_CASE(first_request,
+	   blkin_init_endpoint(&endpoint, "10.0.0.1", 6800, "osd.0");
+	   blkin_init_new_trace(&root, "Main", &endpoint);
+	   BLKIN_TIMESTAMP(&root, &endpoint, "Enqueued op"))
 BENCH_CASE(new_child, blkin_init_child(&child, TRACE, &endpoint, "Journal access"))
 
 const struct bench_case bench_cases[] = {
@@ -151,5 +156,6 @@ const struct bench_case bench_cases[] = {
 	{ "dynamic-event", dynamic_event, new_requests },
 	{ "root", new_root, NULL },
 	{ "child", new_child, NULL },
+	{ "first-request", first_request, NULL },
 	{ NULL, NULL, NULL },
 };

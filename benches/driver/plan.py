@@ -150,7 +150,7 @@ COLD = [
 ]
 
 FIRST = [
-    blkin("first-start", "first record of a program", "legacy-event", "-f", group="first"),
+    blkin("first-start", "first request of a program, with one record", "first-request", "-f", group="first"),
     blkin("first-fork", "first record of a forked child", "legacy-event", "-F", group="first"),
 ]
 

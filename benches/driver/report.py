@@ -28,7 +28,8 @@ plain median.
 HOW = """## How each figure is taken
 
 - **Cold**: single calls, each made after the stated amount of other memory was written, one cache line at a time. The
-  cost of the two fenced clock readings is subtracted. **First lap**: the first 8,000 calls of a new process after one
+  request of the call was begun before that. The cost of the two fenced clock readings is subtracted. A single call is
+  timed no finer than the clock steps, which is about 10 ns on AMD's processors. **First lap**: the first 8,000 calls of a new process after one
   call that sets everything up.
 - **Every text new**: in each call the names of span, endpoint and event differ from all earlier ones; their buffers are
   reused. The cost of making the texts is measured separately.
@@ -45,7 +46,7 @@ HOW = """## How each figure is taken
   costs a different amount from a written one.
 - **Growth** (`scale`): all programs or threads together record a million annotations a second, in bursts of 320 that come
   at different moments. The figures are the CPU time of the recording threads per call and of consumerd per annotation.
-  Each program has made 320 annotations before, so the cost of its first record (`first-start`) is not spread over the
+  Each program has made 320 annotations before, so the cost of its first request (`first-start`) is not spread over the
   measured calls. Each of 100 programs makes a hundredth of all calls and sleeps 32 ms between two bursts. The 100 are
   therefore compared with one program that makes all calls, and with one of them alone, which sleeps as long
   ([0013]({adr}/0013-many-programs.md)). The memory of consumerd includes the pages of the

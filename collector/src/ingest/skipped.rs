@@ -1,4 +1,4 @@
-//! Scribe entries of other categories. They are skipped, as in Zipkin, but counted, and the log names each category once. A
+//! Scribe entries of other categories. They are skipped, as in Zipkin, but counted, and the log names some of the categories. A
 //! category that is misspelt at either end costs all spans, and no ledger shows that loss, because the sender was told OK.
 
 use std::sync::atomic::{AtomicU64, Ordering};

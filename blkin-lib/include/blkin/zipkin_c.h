@@ -7,8 +7,12 @@
  *
  * Unless a function says otherwise, the following holds for all of them:
  *
- *  Return value    0, or -EINVAL when an argument is missing or not allowed. A call that returns -EINVAL has changed
- *                  and recorded nothing. errno is never touched.
+ *  Return value    0, or -EINVAL when an argument is missing or not allowed. errno is never touched. The value may be
+ *                  ignored: a call that returns -EINVAL records nothing, and sets the struct that it should have filled
+ *                  in to all zeros. Such a span is not sampled, and recording on it does nothing; blkin_record() does
+ *                  not record such an annotation. Exception: bytes of this struct that also belong to the struct from
+ *                  which it was to be made, going by the two addresses, stay as they were, so that the parent is not
+ *                  lost. If only the ids of a span are kept so, recording on it does nothing until it has a name.
  *  Pointers        are borrowed. The library keeps none: what a struct points to must stay valid until the last
  *                  blkin_record() that uses the struct has returned.
  *  Threads         Any number of threads may call at once, without a lock. A struct that one thread writes while
@@ -200,7 +204,8 @@ void blkin_init_trace_info(struct blkin_trace_info *trace_info);
  * the parent is not sampled. endpoint NULL: the parent's endpoint. child and parent may be the same struct.
  * child_name may be NULL and be set later.
  *
- * Returns 0; -EINVAL if child or parent is NULL, or if neither endpoint nor the parent has an endpoint.
+ * Returns 0; -EINVAL if child or parent is NULL, or if neither endpoint nor the parent has an endpoint. *child is then
+ * all zeros, or unchanged if child and parent are the same struct.
  */
 int blkin_init_child(struct blkin_trace *child, const struct blkin_trace *parent,
 		     const struct blkin_endpoint *endpoint, const char *child_name);
@@ -210,7 +215,8 @@ int blkin_init_child(struct blkin_trace *child, const struct blkin_trace *parent
  *
  * As blkin_init_child(), but the endpoint is required. info may be &child->info.
  *
- * Returns 0; -EINVAL if child, info or endpoint is NULL.
+ * Returns 0; -EINVAL if child, info or endpoint is NULL. *child is then all zeros, but for *info
+ * if info is &child->info.
  */
 int blkin_init_child_info(struct blkin_trace *child, const struct blkin_trace_info *info,
 			  const struct blkin_endpoint *endpoint, const char *child_name);
@@ -229,7 +235,8 @@ int blkin_init_endpoint(struct blkin_endpoint *endpoint, const char *ip, int16_t
 /*
  * blkin_init_string_annotation - "key = val"
  *
- * Returns 0; -EINVAL if annotation, key or val is NULL.
+ * Returns 0; -EINVAL if annotation, key or val is NULL. As with the two functions below, *annotation is then
+ * all zeros, and blkin_record() refuses it.
  */
 int blkin_init_string_annotation(struct blkin_annotation *annotation, const char *key, const char *val,
 				 const struct blkin_endpoint *endpoint);
@@ -271,21 +278,21 @@ int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation 
 /*
  * blkin_get_trace_info - copy the ids of a span to *info
  *
- * Returns 0; -EINVAL if trace or info is NULL.
+ * Returns 0; -EINVAL if trace or info is NULL. *info is then all zeros.
  */
 int blkin_get_trace_info(const struct blkin_trace *trace, struct blkin_trace_info *info);
 
 /*
  * blkin_set_trace_info - set a span's ids to those in *info
  *
- * Returns 0; -EINVAL if trace or info is NULL.
+ * Returns 0; -EINVAL, with *trace unchanged, if trace or info is NULL.
  */
 int blkin_set_trace_info(struct blkin_trace *trace, const struct blkin_trace_info *info);
 
 /*
  * blkin_set_trace_properties - set a span's ids, name and endpoint, to join a span that was begun elsewhere
  *
- * Returns 0; -EINVAL if any argument is NULL.
+ * Returns 0; -EINVAL if any argument is NULL. *trace is then all zeros, but for *info if info is &trace->info.
  */
 int blkin_set_trace_properties(struct blkin_trace *trace, const struct blkin_trace_info *info,
 			       const char *name, const struct blkin_endpoint *endpoint);
@@ -293,7 +300,7 @@ int blkin_set_trace_properties(struct blkin_trace *trace, const struct blkin_tra
 /*
  * blkin_pack_trace_info - ids to 24 bytes in network order
  *
- * Returns 0; -EINVAL if info or pinfo is NULL.
+ * Returns 0; -EINVAL if info or pinfo is NULL. *pinfo is then all zeros.
  */
 int blkin_pack_trace_info(const struct blkin_trace_info *info, struct blkin_trace_info_packed *pinfo);
 
@@ -302,7 +309,7 @@ int blkin_pack_trace_info(const struct blkin_trace_info *info, struct blkin_trac
  *
  * pinfo may point anywhere into a received message, at any alignment. The ids are not checked.
  *
- * Returns 0; -EINVAL if pinfo or info is NULL.
+ * Returns 0; -EINVAL if pinfo or info is NULL. *info is then all zeros.
  */
 int blkin_unpack_trace_info(const struct blkin_trace_info_packed *pinfo, struct blkin_trace_info *info);
 
@@ -402,7 +409,8 @@ struct blkin_span {
  * of the span with the ids *parent, in this process (&span.trace.info) or another, as blkin_init_child_info() does. Both also
  * do the work of blkin_span_of(). parent may be &span->trace.info.
  *
- * Returns 0; -EINVAL, with *span unchanged, if an argument or the endpoint's name is NULL.
+ * Returns 0; -EINVAL if an argument or the endpoint's name is NULL. *span is then all zeros, but for *parent if parent
+ * is &span->trace.info; the macros record nothing on it.
  */
 int blkin_span_root(struct blkin_span *span, const char *name, const struct blkin_endpoint *endpoint);
 int blkin_span_child(struct blkin_span *span, const struct blkin_trace_info *parent, const char *name,
@@ -413,7 +421,8 @@ int blkin_span_child(struct blkin_span *span, const struct blkin_trace_info *par
  *
  * Copies *trace to span->trace and, if it is sampled, looks up its name and endpoint.
  *
- * Returns 0; -EINVAL if span or trace is NULL, or if the trace has no name, no endpoint or no endpoint name.
+ * Returns 0; -EINVAL if span or trace is NULL, or if the trace has no name, no endpoint or no endpoint name. *span is then
+ * all zeros, but for *trace if trace is &span->trace; the macros record nothing on it.
  */
 int blkin_span_of(struct blkin_span *span, const struct blkin_trace *trace);
 

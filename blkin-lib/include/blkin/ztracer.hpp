@@ -1,5 +1,6 @@
 // ztracer.hpp - tracing for C++ programs. Header-only, on top of zipkin_c.h, whose conventions hold here too:
-// 0 or -EINVAL, borrowed pointers, no locks, async-signal-safe recording, trace id 0 means "not sampled".
+// 0 or -EINVAL, which may be ignored, borrowed pointers, no locks, async-signal-safe recording, trace id 0 means
+// "not sampled".
 //
 // There are two families of classes, which can be mixed in one program:
 //   Endpoint, Trace              plain values that borrow their strings (Ceph)
@@ -161,7 +162,8 @@ public:
 	bool valid() const { return info.trace_id != 0; }
 	operator bool() const { return valid(); }
 
-	// Do what the constructors do, on an existing span. Return 0; -EINVAL, with the span unchanged, in these cases:
+	// Do what the constructors do, on an existing span. Return 0; -EINVAL in the cases below. The span is then not valid, or
+	// is still what it was if it was its own parent; if i is its own get_info(), it has only its ids left.
 	//   with a valid parent   neither ep nor parent has an endpoint
 	//   with ids              i or ep is NULL, or span is NULL and child is false
 	int init(const char *span, const Endpoint *ep, const Trace *parent = nullptr)

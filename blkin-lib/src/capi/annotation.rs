@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
 
 use super::layout::{Annotation, AnnotationValue, Endpoint, INTEGER, STRING, TIMESTAMP};
+use super::refuse::refuse;
 use super::{INVALID, OK, guard};
 
 /// See `zipkin_c.h`.
@@ -19,7 +20,8 @@ pub(super) unsafe extern "C" fn blkin_init_string_annotation(
 ) -> c_int {
     guard(|| {
         if key.is_null() || val.is_null() {
-            return INVALID;
+            // SAFETY: passed on from the caller (Invariant 6).
+            return unsafe { refuse(annotation) };
         }
         // SAFETY: passed on from the caller (Invariant 6).
         unsafe { fill(annotation, STRING, key, AnnotationValue { text: val }, endpoint) }
@@ -39,7 +41,8 @@ pub(super) unsafe extern "C" fn blkin_init_integer_annotation(
 ) -> c_int {
     guard(|| {
         if key.is_null() {
-            return INVALID;
+            // SAFETY: passed on from the caller (Invariant 6).
+            return unsafe { refuse(annotation) };
         }
         // SAFETY: passed on from the caller (Invariant 6).
         unsafe { fill(annotation, INTEGER, key, AnnotationValue { integer: val }, endpoint) }
@@ -58,7 +61,8 @@ pub(super) unsafe extern "C" fn blkin_init_timestamp_annotation(
 ) -> c_int {
     guard(|| {
         if event.is_null() {
-            return INVALID;
+            // SAFETY: passed on from the caller (Invariant 6).
+            return unsafe { refuse(annotation) };
         }
         // SAFETY: passed on from the caller (Invariant 6).
         unsafe { fill(annotation, TIMESTAMP, ptr::null(), AnnotationValue { text: event }, endpoint) }

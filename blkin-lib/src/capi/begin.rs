@@ -6,11 +6,12 @@ use std::ptr;
 
 use blkin_ringbuf::process;
 
+use super::OK;
 use super::layout::{Endpoint, Span, Trace, TraceInfo};
 use super::record::EndpointTexts;
+use super::refuse::{refuse, refuse_keeping};
 use super::span::blkin_span_of;
 use super::trace::{begin_trace, blkin_init_child_info, blkin_init_new_trace};
-use super::{INVALID, OK};
 use crate::raw;
 
 /// See `zipkin_c.h`. Nothing in here panics.
@@ -25,7 +26,10 @@ pub(super) unsafe extern "C" fn blkin_span_root(
     endpoint: *const Endpoint,
 ) -> c_int {
     // SAFETY: passed on from the caller (Invariant 6).
-    let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
+    let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else {
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse(span) };
+    };
     let rate = process::rate();
     if !rate.samples_all() {
         // SAFETY: passed on from the caller, and checked for NULL (Invariant 6).
@@ -116,9 +120,13 @@ pub(super) unsafe extern "C" fn blkin_span_child(
     endpoint: *const Endpoint,
 ) -> c_int {
     // SAFETY: passed on from the caller (Invariant 6).
-    let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
+    let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else {
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse_keeping(span, parent) };
+    };
     if parent.is_null() {
-        return INVALID;
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse_keeping(span, parent) };
     }
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let is_sampled = unsafe { (*parent).trace_id } != 0;

@@ -4,6 +4,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 use std::mem::{offset_of, size_of};
 
+use super::refuse::Zeroable;
 use crate::raw::Ids;
 use blkin_ringbuf::process::Place;
 
@@ -103,6 +104,17 @@ pub(super) const STRING: c_uint = 0;
 pub(super) const INTEGER: c_uint = 1;
 /// `ANNOT_TIMESTAMP`.
 pub(super) const TIMESTAMP: c_uint = 2;
+
+// SAFETY: integers, of which any value is valid.
+unsafe impl Zeroable for TraceInfo {}
+// SAFETY: bytes, of which any value is valid.
+unsafe impl Zeroable for PackedTraceInfo {}
+// SAFETY: pointers, which may be NULL, and integers.
+unsafe impl Zeroable for Trace {}
+// SAFETY: as above.
+unsafe impl Zeroable for Annotation {}
+// SAFETY: as above.
+unsafe impl Zeroable for Span {}
 
 impl From<TraceInfo> for Ids {
     fn from(info: TraceInfo) -> Ids {

@@ -20,9 +20,11 @@
 //!    itself made or checked is still so.
 //! 7. **Names are shared**: the `id` of a `struct blkin_name` is ours, and all threads write it. Once it is initialised it is
 //!    only ever accessed as an atomic word.
+//! 8. **Refused calls**: NULL is checked before any write. A call that returns `-EINVAL` sets the struct that it should have
+//!    filled in to zeros, of which each of these structs may consist ([`refuse::Zeroable`]). Bytes of it that also belong to
+//!    the struct that it was to be made from, which shows from the two addresses alone, are kept. Nothing else is changed.
 //!
-//! A panic never crosses into C: [`guard`] turns it into the function's error value wherever a panic is possible. NULL is
-//! checked before any write, so a call that returns `-EINVAL` has changed nothing.
+//! A panic never crosses into C: [`guard`] turns it into the function's error value wherever a panic is possible.
 //!
 //! # Where the code lies
 //!
@@ -51,6 +53,7 @@ mod direct;
 mod endpoint;
 mod layout;
 mod record;
+mod refuse;
 mod span;
 mod trace;
 mod wire;

@@ -1,6 +1,7 @@
 //! Spans and names that are looked up once: the functions behind `BLKIN_EVENT`, `BLKIN_INTEGER` and `BLKIN_STRING`.
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::hint::black_box;
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -9,6 +10,7 @@ use blkin_ringbuf::process::{self, Said, Short};
 
 use super::layout::{Name, Span, Trace, TraceInfo};
 use super::record::{EndpointTexts, endpoint_bytes};
+use super::refuse::refuse_keeping;
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::{self, Payload, Source, Texts};
 
@@ -20,19 +22,22 @@ use crate::raw::{self, Payload, Source, Texts};
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Trace) -> c_int {
     if span.is_null() || trace.is_null() {
-        return INVALID;
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse_keeping(span, trace) };
     }
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let name = unsafe { (*trace).name };
     // SAFETY: as above (Invariant 6).
     let endpoint = unsafe { (*trace).endpoint };
     if name.is_null() || endpoint.is_null() {
-        return INVALID;
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse_keeping(span, trace) };
     }
     // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
     let texts = EndpointTexts::of(unsafe { endpoint.read() });
     if texts.service.is_null() {
-        return INVALID;
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse_keeping(span, trace) };
     }
     // SAFETY: a live struct (by Invariant 1).
     let ids = unsafe { &raw const (*trace).info };
@@ -68,25 +73,28 @@ unsafe fn one_by_one(ids: *const TraceInfo) -> TraceInfo {
 }
 
 /// The slow path of [`blkin_span_of`]: a sampled span with texts that were not met before. Takes the caller's arguments
-/// unchanged, so that the caller saves no registers.
+/// unchanged, and hides the result from the compiler, so that the caller saves no registers.
 ///
 /// # Safety
 /// Invariants 1 and 2; nothing that is needed is NULL.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn meet_span(span: *mut Span, trace: *const Trace) -> c_int {
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let trace = unsafe { trace.read() };
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let texts = EndpointTexts::of(unsafe { trace.endpoint.read() });
+    let call = texts.call(trace.name, trace.endpoint, ptr::null());
+    // Without ids of the names, after a panic too, the texts are looked up at each record.
+    let mut names = 0;
     guard(|| {
-        // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-        let trace = unsafe { trace.read() };
-        // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-        let texts = EndpointTexts::of(unsafe { trace.endpoint.read() });
-        let call = texts.call(trace.name, trace.endpoint, ptr::null());
         // SAFETY: strings of the caller (Invariant 2).
-        let names = unsafe { process::meet_span(call) };
-        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
-        unsafe { span.write(Span { trace, names }) };
+        names = unsafe { process::meet_span(call) };
         OK
-    })
+    });
+    // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+    unsafe { span.write(Span { trace, names }) };
+    black_box(OK)
 }
 
 /// See `zipkin_c.h`.

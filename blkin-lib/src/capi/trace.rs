@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::hint::black_box;
 
 use super::layout::{Endpoint, Trace, TraceInfo};
+use super::refuse::refuse_keeping;
 use super::{INVALID, OK, guard};
 use crate::raw;
 use blkin_ringbuf::process;
@@ -116,13 +117,18 @@ pub(super) unsafe extern "C" fn blkin_init_child(
     child_name: *const c_char,
 ) -> c_int {
     if parent.is_null() {
-        return INVALID;
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse_keeping(child, parent) };
     }
     // SAFETY: a live struct (by Invariant 1), one field of it copied before `child` is written (by Invariant 3).
     let endpoint = if endpoint.is_null() { unsafe { (*parent).endpoint } } else { endpoint };
     // SAFETY: as above (Invariant 6).
     let info = unsafe { &raw const (*parent).info };
-    // SAFETY: passed on from the caller (Invariant 6).
+    if child.is_null() || endpoint.is_null() {
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse_keeping(child, parent) };
+    }
+    // SAFETY: passed on from the caller, and checked for NULL (Invariant 6).
     unsafe { write_child(child, info, endpoint, child_name) }
 }
 
@@ -138,17 +144,18 @@ pub(super) unsafe extern "C" fn blkin_init_child_info(
     endpoint: *const Endpoint,
     child_name: *const c_char,
 ) -> c_int {
-    if info.is_null() {
-        return INVALID;
+    if info.is_null() || child.is_null() || endpoint.is_null() {
+        // SAFETY: passed on from the caller (Invariant 6).
+        return unsafe { refuse_keeping(child, info) };
     }
-    // SAFETY: passed on from the caller (Invariant 6).
+    // SAFETY: passed on from the caller, and checked for NULL (Invariant 6).
     unsafe { write_child(child, info, endpoint, child_name) }
 }
 
 /// Writes a child of the span with the ids `parent`. Nothing in here panics.
 ///
 /// # Safety
-/// Invariants 1 and 2; `parent` is not NULL.
+/// Invariants 1 and 2; neither `child`, `parent` nor `endpoint` is NULL.
 #[inline(always)]
 unsafe fn write_child(
     child: *mut Trace,
@@ -156,14 +163,11 @@ unsafe fn write_child(
     endpoint: *const Endpoint,
     name: *const c_char,
 ) -> c_int {
-    if child.is_null() || endpoint.is_null() {
-        return INVALID;
-    }
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let is_sampled = unsafe { (*parent).trace_id } != 0;
     // SAFETY: as above, copied whole before `child` is written (Invariant 6).
     let Some(ids) = raw::try_new_child(is_sampled, || unsafe { parent.read() }.into()) else {
-        // SAFETY: passed on from the caller; none is NULL, as was just checked (Invariant 6).
+        // SAFETY: passed on from the caller (Invariant 6).
         return unsafe { write_child_otherwise(child, parent, endpoint, name) };
     };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
@@ -171,10 +175,11 @@ unsafe fn write_child(
     OK
 }
 
-/// The slow path of [`write_child`]. Takes the caller's arguments unchanged, so that the caller saves no registers.
+/// The slow path of [`write_child`]. Takes the caller's arguments unchanged, and hides the result from the compiler, so that the
+/// caller saves no registers.
 ///
 /// # Safety
-/// As [`write_child`]; neither `child` nor `endpoint` is NULL.
+/// As [`write_child`].
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_child_otherwise(
@@ -183,13 +188,16 @@ unsafe extern "C" fn write_child_otherwise(
     endpoint: *const Endpoint,
     name: *const c_char,
 ) -> c_int {
+    // Without ids, after a panic, the child is not sampled.
+    let mut ids = raw::Ids::default();
     guard(|| {
         // SAFETY: a live struct (by Invariant 1), copied whole before `child` is written (by Invariant 3).
-        let info = raw::new_child(&unsafe { parent.read() }.into()).into();
-        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
-        unsafe { child.write(Trace { name, info, endpoint }) };
+        ids = raw::new_child(&unsafe { parent.read() }.into());
         OK
-    })
+    });
+    // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+    unsafe { child.write(Trace { name, info: ids.into(), endpoint }) };
+    black_box(OK)
 }
 
 /// See `zipkin_c.h`.
@@ -200,7 +208,8 @@ unsafe extern "C" fn write_child_otherwise(
 pub(super) unsafe extern "C" fn blkin_get_trace_info(trace: *const Trace, info: *mut TraceInfo) -> c_int {
     guard(|| {
         if trace.is_null() || info.is_null() {
-            return INVALID;
+            // SAFETY: passed on from the caller (Invariant 6).
+            return unsafe { refuse_keeping(info, trace) };
         }
         // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
         let ids = unsafe { (*trace).info };
@@ -241,7 +250,8 @@ pub(super) unsafe extern "C" fn blkin_set_trace_properties(
 ) -> c_int {
     guard(|| {
         if trace.is_null() || info.is_null() || name.is_null() || endpoint.is_null() {
-            return INVALID;
+            // SAFETY: passed on from the caller (Invariant 6).
+            return unsafe { refuse_keeping(trace, info) };
         }
         // SAFETY: a live struct (by Invariant 1), read by copy (by Invariant 3).
         let info = unsafe { info.read() };

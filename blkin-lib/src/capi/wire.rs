@@ -3,7 +3,8 @@
 use std::ffi::c_int;
 
 use super::layout::{PackedTraceInfo, TraceInfo};
-use super::{INVALID, OK, guard};
+use super::refuse::refuse_keeping;
+use super::{OK, guard};
 
 /// See `zipkin_c.h`.
 ///
@@ -16,7 +17,8 @@ pub(super) unsafe extern "C" fn blkin_pack_trace_info(
 ) -> c_int {
     guard(|| {
         if info.is_null() || pinfo.is_null() {
-            return INVALID;
+            // SAFETY: passed on from the caller (Invariant 6).
+            return unsafe { refuse_keeping(pinfo, info) };
         }
         // SAFETY: a live struct (by Invariant 1), read by copy (by Invariant 3).
         let info = unsafe { info.read() };
@@ -42,7 +44,8 @@ pub(super) unsafe extern "C" fn blkin_unpack_trace_info(
 ) -> c_int {
     guard(|| {
         if pinfo.is_null() || info.is_null() {
-            return INVALID;
+            // SAFETY: passed on from the caller (Invariant 6).
+            return unsafe { refuse_keeping(info, pinfo) };
         }
         // SAFETY: 24 readable bytes (by Invariant 1), at any alignment (by Invariant 4).
         let packed = unsafe { pinfo.read_unaligned() };

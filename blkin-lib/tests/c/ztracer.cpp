@@ -153,6 +153,12 @@ static void traces_are_initialised_again(const Endpoint &osd)
 	CHECK(trace.init("x", nullptr, root.get_info(), true) == -EINVAL);
 	CHECK(trace.init("x", &osd, (const blkin_trace_info *)nullptr) == -EINVAL);
 	CHECK(trace.init(nullptr, &osd, root.get_info()) == -EINVAL);
+	CHECK(!trace.valid());
+	trace.event("never");
+	CHECK(trace.init("joined", &osd, root.get_info()) == 0);
+	CHECK(trace.init("x", nullptr, trace.get_info()) == -EINVAL);
+	CHECK(trace.get_info()->span_id == root.get_info()->span_id);
+	trace.event("never");
 	trace.set_info(root.get_info());
 	CHECK(trace.get_info()->span_id == root.get_info()->span_id);
 }
@@ -213,6 +219,7 @@ static void a_trace_is_a_span_for_the_macros(const Endpoint &osd)
 
 	trace.copy_name(string("hot ") + "path");
 	CHECK(trace.span_of(nullptr) == -EINVAL && empty.span_of(&span) == -EINVAL);
+	BLKIN_EVENT(&span, "never");
 	CHECK(trace.span_of(&span) == 0);
 	BLKIN_EVENT(&span, "begins");
 	expect_event(trace, "hot path", "10.0.0.1", 6800, "osd", "begins");

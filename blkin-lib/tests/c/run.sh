@@ -50,6 +50,8 @@ for pair in "gcc g++" "clang clang++"; do
     check "$cxx builds signatures.c as C++17" build signatures-$cxx $cxx -- -x c++ "$here/signatures.c"
     check "$cc builds surface.c and second.c" build surface-$cc $cc surface.c second.c
     check "$cc surface.c is read as written" traced "$work/surface-$cc"
+    check "$cc builds refused.c" build refused-$cc $cc refused.c
+    check "nothing is recorded on a span that could not be made ($cc)" traced "$work/refused-$cc"
     check "$cc builds front.c" build front-$cc $cc front.c -- -Wno-discarded-qualifiers -Wno-unknown-warning-option
     check "$cc front.c is read as written" traced "$work/front-$cc"
     check "$cc builds front.c against -lzipkin-c" build front-zipkin-$cc $cc front.c -- -L"$built" -lzipkin-c
@@ -133,9 +135,10 @@ for cc in gcc clang; do
         check "$cc builds surface.c with ASan and UBSan" build asan-surface-$cc $cc surface.c second.c -- $sanitize
         check "$cxx builds ztracer.cpp with ASan and UBSan" build asan-ztracer-$cc $cxx ztracer.cpp ztracer_second.cpp -- $sanitize
         check "$cxx builds zref.cpp with ASan and UBSan" build asan-zref-$cc $cxx zref.cpp -- $sanitize
+        check "$cc builds refused.c with ASan and UBSan" build asan-refused-$cc $cc refused.c -- $sanitize
         check "$cc builds lifecycle.c with ASan and UBSan" build asan-lifecycle-$cc $cc lifecycle.c -- $sanitize
     }
-    for program in surface ztracer zref; do
+    for program in surface refused ztracer zref; do
         check "ASan and UBSan find nothing in $program ($cc)" with LD_PRELOAD= traced "$work/asan-$program-$cc"
     done
     for scenario in forks threads signals atexit; do
@@ -169,7 +172,7 @@ for scenario in forks threads signals migrations; do
     check "lifecycle $scenario without rseq areas" with GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/lifecycle" $scenario
 done
 memcheck=(valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite,possible)
-for program in surface-gcc front-gcc ztracer-g++ zref-g++; do
+for program in surface-gcc refused-gcc front-gcc ztracer-g++ zref-g++; do
     check "valgrind finds nothing in $program" traced "${memcheck[@]}" "$work/$program"
 done
 check "valgrind finds nothing in lifecycle threads" traced "${memcheck[@]}" "$work/lifecycle" threads
@@ -336,6 +339,7 @@ off_is_off() { # PROGRAM ARGUMENT...
         grep -q '^programs=0 ' "$work/counters"
 }
 check "BLKIN_OFF records nothing" off_is_off "$work/lifecycle" threads
+check "BLKIN_OFF records nothing on spans that could not be made" off_is_off "$work/refused-gcc"
 check "no root is sampled with BLKIN_OFF" sampled_within 0 0 BLKIN_OFF=1 -- threads 1 10000
 check "no span that one call begins is sampled with BLKIN_OFF and a rate" sampled_within 0 0 BLKIN_OFF=1 RATE=5 -- spans 1 10000
 

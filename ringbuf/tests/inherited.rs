@@ -8,7 +8,7 @@ use std::io::Write;
 use blkin_record::names_word;
 use blkin_ringbuf::ControlPage;
 use blkin_ringbuf::layout::CONTROL_NAME;
-use blkin_ringbuf::process::{Short, Status, declare, init, is_on, record_short, samples_root};
+use blkin_ringbuf::process::{Short, Status, declare, init, is_on, record_short, samples_root, status};
 
 const WARNING: u8 = 4;
 const ERROR: u8 = 3;
@@ -57,9 +57,13 @@ fn a_forked_child_starts_with_its_parents_settings() {
     });
     // What a consumer then says to the child holds for the child alone.
     own::in_forked_child(|| {
+        assert_eq!(status(), None);
         assert_eq!(init(), Status::Tracing);
-        own_page().block_levels(0xff);
+        own_page().block_levels(0x7f);
         assert!(!is_on(WARNING));
+        assert_eq!(status(), Some(Status::Tracing), "one level is still on");
+        own_page().block_levels(0xff);
+        assert_eq!(status(), Some(Status::Off));
     });
     assert!(is_on(WARNING));
 }

@@ -177,6 +177,25 @@ struct blkin_annotation {
  */
 int blkin_init(void);
 
+/* The answers of blkin_status(). */
+enum blkin_state {
+	BLKIN_STATUS_NOT_STARTED = 0, /* nothing was traced or recorded yet, or the first such call has not returned */
+	BLKIN_STATUS_TRACING,         /* annotations are recorded; consumerd reads them once it is there */
+	BLKIN_STATUS_OFF,             /* BLKIN_OFF is set, or `blkin set --off` has switched off every level */
+	BLKIN_STATUS_WITHOUT          /* no shared memory could be created: annotations are counted as lost */
+};
+
+/*
+ * blkin_status - whether this process is traced now
+ *
+ * For a program's own log or health page. Starts nothing and makes no system call: call blkin_init() before it to learn
+ * whether tracing can work here. A forked child has not started until it first traces or records. Whether one level is on is
+ * what blkin_is_on() returns, and whether consumerd reads, what `blkin doctor` says.
+ *
+ * Returns an enum blkin_state; never fails.
+ */
+int blkin_status(void);
+
 /*
  * blkin_init_new_trace - start a trace: a root span with new ids
  *

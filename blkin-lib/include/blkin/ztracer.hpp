@@ -48,6 +48,8 @@ using ::WIRE_SEND;
 
 // Calls blkin_init(): optional, always returns 0.
 static inline int ztrace_init() { return blkin_init(); }
+// Calls blkin_status(): whether this process is traced now, an enum blkin_state.
+static inline int ztrace_status() { return blkin_status(); }
 
 // A service and its address. Borrows ip and name (usually string literals); copy_ip() and copy_name() store copies
 // that it owns. No thread may change an Endpoint while another records with it.

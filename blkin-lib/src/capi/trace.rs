@@ -7,7 +7,7 @@ use super::layout::{Endpoint, Trace, TraceInfo};
 use super::refuse::refuse_keeping;
 use super::{INVALID, OK, guard};
 use crate::raw;
-use blkin_ringbuf::process;
+use blkin_ringbuf::process::{self, Status};
 
 /// See `zipkin_c.h`. Returns 0 even if the program cannot be traced: that is not an error of the program.
 #[unsafe(no_mangle)]
@@ -17,6 +17,17 @@ pub(super) extern "C" fn blkin_init() -> c_int {
         OK
     });
     OK
+}
+
+/// See `zipkin_c.h`; the numbers are those of `enum blkin_state`. Nothing in here panics.
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn blkin_status() -> c_int {
+    match process::status() {
+        None => 0,
+        Some(Status::Tracing) => 1,
+        Some(Status::Off) => 2,
+        Some(Status::Without) => 3,
+    }
 }
 
 /// See `zipkin_c.h`.

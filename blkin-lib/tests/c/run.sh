@@ -343,6 +343,11 @@ check "BLKIN_OFF records nothing on spans that could not be made" off_is_off "$w
 check "no root is sampled with BLKIN_OFF" sampled_within 0 0 BLKIN_OFF=1 -- threads 1 10000
 check "no span that one call begins is sampled with BLKIN_OFF and a rate" sampled_within 0 0 BLKIN_OFF=1 RATE=5 -- spans 1 10000
 
+check "gcc builds status.c" build status gcc status.c
+check "blkin_status says that the program is traced" traced "$work/status" tracing
+check "blkin_status says that tracing is switched off" with EXPECT="$work/expect" BLKIN_OFF=1 "$work/status" off
+check "blkin_status says that no memory could be created" traced "$work/status" without
+
 check "gcc builds ids.c" build ids gcc ids.c
 check "ids of threads and their signal handlers are unique" with BLKIN_SOCKET=/nonexistent "$work/ids" threads 4000000
 check "ids of threads and their signal handlers are unique without rseq areas" \

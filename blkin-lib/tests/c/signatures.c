@@ -41,12 +41,17 @@ ASSERT(offsetof(struct blkin_span, names) == 40);
 ASSERT(BLKIN_LEVEL_EMERG == 0);
 ASSERT(BLKIN_LEVEL_WARNING == 4);
 ASSERT(BLKIN_LEVEL_DEBUG == 7);
+ASSERT(BLKIN_STATUS_NOT_STARTED == 0);
+ASSERT(BLKIN_STATUS_TRACING == 1);
+ASSERT(BLKIN_STATUS_OFF == 2);
+ASSERT(BLKIN_STATUS_WITHOUT == 3);
 ASSERT(sizeof(blkin_annotation_type) == 4);
 ASSERT(ANNOT_STRING == 0);
 ASSERT(ANNOT_INTEGER == 1);
 ASSERT(ANNOT_TIMESTAMP == 2);
 
 int (*init)(void) = blkin_init;
+int (*status)(void) = blkin_status;
 int (*init_new_trace)(struct blkin_trace *, const char *, const struct blkin_endpoint *) = blkin_init_new_trace;
 void (*init_trace_info)(struct blkin_trace_info *) = blkin_init_trace_info;
 int (*init_child)(struct blkin_trace *, const struct blkin_trace *, const struct blkin_endpoint *,
@@ -92,7 +97,7 @@ int main(void)
 	for (i = 0; i < sizeof constants / sizeof *constants; i++)
 		if (!*constants[i])
 			return 1;
-	return !(init && init_new_trace && init_trace_info && init_child && init_child_info && init_endpoint &&
+	return !(init && status && init_new_trace && init_trace_info && init_child && init_child_info && init_endpoint &&
 		 init_string && init_integer && init_timestamp && record && get_trace_info && set_trace_info &&
 		 set_trace_properties && pack && unpack && span_of && span_event && span_integer && span_string && trace_event &&
 		 trace_integer && trace_annotation &&

@@ -269,6 +269,7 @@ int main()
 	Endpoint osd("10.0.0.1", 6800, "osd");
 
 	CHECK(ztrace_init() == 0);
+	CHECK(ztrace_status() == BLKIN_STATUS_TRACING);
 	constants_are_the_same_everywhere();
 	endpoints_say_who_records();
 	copies_of_endpoints_stand_alone();

@@ -24,6 +24,8 @@ pub(crate) mod strings;
 pub(crate) mod text;
 pub(crate) mod waking;
 
+use std::sync::atomic::Ordering::Acquire;
+
 use blkin_record::{EndpointParts, Payload, Source};
 
 pub use crate::shapes::{Call, Ids, Met, Size};
@@ -65,7 +67,7 @@ pub struct Annotation<'a> {
 pub enum Status {
     /// Annotations are recorded, into rings that consumerd reads once it is there; `blkin doctor` says whether it is.
     Tracing,
-    /// BLKIN_OFF is set.
+    /// BLKIN_OFF is set. [`status`] also says so while `blkin set` has switched off every level.
     Off,
     /// There is no segment, or not yet: annotations are counted as lost.
     Without,
@@ -82,5 +84,16 @@ pub fn init() -> Status {
         }
         state::OFF => Status::Off,
         _ => Status::Without,
+    }
+}
+
+/// What this library does for the process now, without starting anything: `None` before the first use, and during it. A few
+/// loads; async-signal-safe.
+pub fn status() -> Option<Status> {
+    match state::STATE.hot.phase.load(Acquire) {
+        state::FRESH | state::STARTING => None,
+        state::PORTABLE | state::RSEQ if (0..8).any(is_on) => Some(Status::Tracing),
+        state::PORTABLE | state::RSEQ | state::OFF => Some(Status::Off),
+        _ => Some(Status::Without),
     }
 }

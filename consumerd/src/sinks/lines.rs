@@ -17,9 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::life::Life;
 use super::pump::{Outlet, Pump};
 use super::queue::{Batch, Outcome};
+use super::thread_progress::ThreadProgress;
 use crate::config::Config;
 
 /// One file or pipe.
@@ -33,14 +33,14 @@ pub struct Lines {
     /// The last write ended inside a line that will not be continued.
     cut: bool,
     /// Noted at each write: a batch for a slow reader of a pipe takes many, and one for a disk that does not answer completes none.
-    life: Arc<Life>,
+    progress: Arc<ThreadProgress>,
 }
 
 impl Lines {
     /// Starts without opening the file.
     pub fn new(path: &Path, config: &Config) -> Self {
         let timeout = Duration::from_millis(config.io_timeout_ms.min(1000));
-        Self { path: path.into(), timeout, file: None, written: 0, cut: false, life: Arc::default() }
+        Self { path: path.into(), timeout, file: None, written: 0, cut: false, progress: Arc::default() }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -64,7 +64,7 @@ impl Lines {
     fn write_part(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(file) = &mut self.file else { return Err(ErrorKind::NotConnected.into()) };
         loop {
-            self.life.works();
+            self.progress.note_progress();
             match file.write(bytes) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(n) => return Ok(n),
@@ -120,10 +120,10 @@ impl Lines {
             match self.deliver(&bytes) {
                 Ok(()) => {
                     pump.queue.settle(batch, Outcome::Acked);
-                    pump.well();
+                    pump.note_shipped();
                     return Ok(());
                 }
-                Err(error) => pump.later(cause(&error), &error)?,
+                Err(error) => pump.report_failure_and_pause(cause(&error), &error)?,
             }
         }
         self.give_up(&bytes);
@@ -133,7 +133,7 @@ impl Lines {
 
 impl Outlet for Lines {
     fn run(mut self, mut pump: Pump) -> io::Result<()> {
-        self.life = pump.queue.life().clone();
+        self.progress = pump.queue.progress().clone();
         while let Some(batch) = pump.queue.next_batch()? {
             self.ship(&batch, &mut pump)?;
         }

@@ -2,11 +2,11 @@
 //! slow, away or broken costs the other sinks nothing. Annotations that a sink loses are counted by cause.
 
 pub mod json;
-pub mod life;
 pub mod lines;
 pub mod pump;
 pub mod queue;
 pub mod scribe;
+pub mod thread_progress;
 pub mod zipkin;
 
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Sink {
             // Everything is shipped, and nothing more comes.
             (_, true) => Sign::Life,
             (true, false) => Sign::Death,
-            (false, false) if self.queue.life().gets_on() => Sign::Life,
+            (false, false) if self.queue.progress().check_alive() => Sign::Life,
             (false, false) => Sign::Silence,
         }
     }

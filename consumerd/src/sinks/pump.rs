@@ -50,7 +50,7 @@ impl Pump {
     }
 
     /// Notes that something was shipped.
-    pub fn well(&mut self) {
+    pub fn note_shipped(&mut self) {
         self.backoff.reset();
         if let Some(over) = self.standing.succeeded() {
             let (to, seconds, failures) = (self.standing.to(), over.lasted.as_secs(), over.failures);
@@ -59,12 +59,12 @@ impl Pump {
     }
 
     /// Notes that the other side has answered without taking anything: at least it can be reached.
-    pub fn answered(&mut self) {
+    pub fn note_answered(&mut self) {
         self.backoff.reset();
     }
 
     /// Notes that the other side refuses everything it gets, and refuses it for good.
-    pub fn refused(&mut self, reason: &impl Display) {
+    pub fn note_refused(&mut self, reason: &impl Display) {
         if let Some(begun) = self.standing.failed(Cause::Refused, reason) {
             let (to, cause, held_back) = (self.standing.to(), Cause::Refused.label(), begun.held_back);
             tracing::warn!(sink = self.name, to, cause, held_back, "failed to ship: {reason}");
@@ -75,7 +75,7 @@ impl Pump {
     ///
     /// # Errors
     /// When the kernel refuses to wait.
-    pub fn later(&mut self, cause: Cause, reason: &impl Display) -> io::Result<()> {
+    pub fn report_failure_and_pause(&mut self, cause: Cause, reason: &impl Display) -> io::Result<()> {
         if let Some(begun) = self.standing.failed(cause, reason) {
             let (to, cause, held_back) = (self.standing.to(), cause.label(), begun.held_back);
             tracing::warn!(

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use blkin_scribe::Doorbell;
 
-use super::life::Life;
+use super::thread_progress::ThreadProgress;
 use crate::hash::Map;
 pub use entry::{Entry, Refs};
 use waiting::Waiting;
@@ -141,7 +141,7 @@ pub struct Queue {
     /// Rung to wake the sink's thread.
     bell: Doorbell,
     /// The progress of the sink's thread.
-    life: Arc<Life>,
+    progress: Arc<ThreadProgress>,
 }
 
 impl Queue {
@@ -151,7 +151,7 @@ impl Queue {
     /// When no file descriptor is left.
     pub fn new(limits: Limits) -> io::Result<Self> {
         let state = State { batch_bytes: limits.batch_bytes, ..State::default() };
-        Ok(Self { limits, state: Mutex::new(state), bell: Doorbell::new()?, life: Arc::default() })
+        Ok(Self { limits, state: Mutex::new(state), bell: Doorbell::new()?, progress: Arc::default() })
     }
 
     /// The bell on which the sink's thread waits while there is nothing to do.
@@ -160,8 +160,8 @@ impl Queue {
     }
 
     /// Where the sink's thread notes its progress.
-    pub fn life(&self) -> &Arc<Life> {
-        &self.life
+    pub fn progress(&self) -> &Arc<ThreadProgress> {
+        &self.progress
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -405,9 +405,9 @@ impl Queue {
     }
 
     fn rest(&self, due: Option<Instant>) -> io::Result<()> {
-        self.life.rests();
+        self.progress.note_rest();
         let waited = self.bell.wait(due);
-        self.life.works();
+        self.progress.note_progress();
         waited
     }
 

@@ -11,9 +11,9 @@ use blkin_scribe::trial::TIMES;
 use blkin_scribe::{Client, Pipeline, Reply, Trial, Trouble, Verdict, Window};
 use blkin_thrift::writer::LogCallWriter;
 
-use super::life::Life;
 use super::pump::{Outlet, Pump};
 use super::queue::{Batch, Entry, Next, Outcome};
+use super::thread_progress::ThreadProgress;
 use crate::config::Config;
 
 /// After this many connections in a row that broke without an answer, entries are sent one by one.
@@ -75,10 +75,10 @@ impl Scribe {
     fn turn(&mut self, due: Option<Instant>, pump: &mut Pump) -> io::Result<()> {
         let category = &self.category;
         let call = |batch: &Batch, sequence| encode(category, &batch.entries, sequence);
-        let life = pump.queue.life();
-        let due = until(due, self.pipeline.is_empty(), life);
-        let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || sign_of(life));
-        life.works();
+        let progress = pump.queue.progress();
+        let due = until(due, self.pipeline.is_empty(), progress);
+        let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || sign_of(progress));
+        progress.note_progress();
         self.settle_answered(pump);
         if self.pipeline.in_the_dark().next().is_some() {
             pump.queue.give_back(self.pipeline.take_waiting().into_iter());
@@ -88,7 +88,7 @@ impl Scribe {
             }
         }
         match turned {
-            Err(trouble) => pump.later(trouble.cause(), &trouble),
+            Err(trouble) => pump.report_failure_and_pause(trouble.cause(), &trouble),
             Ok(()) => Ok(()),
         }
     }
@@ -113,14 +113,14 @@ impl Scribe {
 
     fn answered(&mut self, pump: &mut Pump) {
         self.breaks = 0;
-        pump.answered();
+        pump.note_answered();
     }
 
     /// The upstream answered `OK`.
     fn succeeded(&mut self, pump: &mut Pump) {
         self.answered(pump);
         self.refusals = 0;
-        pump.well();
+        pump.note_shipped();
     }
 
     /// The upstream refused an entry.
@@ -129,7 +129,7 @@ impl Scribe {
         self.tell_refused(&format_args!("a message was refused: {why}"));
         self.refusals += 1;
         if self.refusals >= REFUSALS {
-            pump.refused(&format_args!(
+            pump.note_refused(&format_args!(
                 "the upstream refuses one message after another, and each of them is lost: {why}"
             ));
         }
@@ -146,8 +146,8 @@ impl Scribe {
         }
         let Some(batch) = self.trial.next() else { return Ok(()) };
         let call = |sequence| encode(&self.category, &batch.entries, sequence);
-        let life = pump.queue.life();
-        let outcome = match self.pipeline.call(call, &mut || sign_of(life)) {
+        let progress = pump.queue.progress();
+        let outcome = match self.pipeline.call(call, &mut || sign_of(progress)) {
             Ok(Reply::Ok) => {
                 self.succeeded(pump);
                 Outcome::Acked
@@ -156,7 +156,7 @@ impl Scribe {
                 self.was_refused(&why, pump);
                 Outcome::Rejected
             }
-            Ok(Reply::TryLater) => return pump.later(Cause::TryLater, &Trouble::TryLater),
+            Ok(Reply::TryLater) => return pump.report_failure_and_pause(Cause::TryLater, &Trouble::TryLater),
             Ok(Reply::Failed(why)) => return self.failed(&Trouble::Failed(why), pump),
             Err(trouble) => return self.failed(&trouble, pump),
         };
@@ -169,7 +169,7 @@ impl Scribe {
         if matches!(trouble, Trouble::Broken(_) | Trouble::Failed(_)) {
             self.trial.broke();
         }
-        pump.later(trouble.cause(), trouble)
+        pump.report_failure_and_pause(trouble.cause(), trouble)
     }
 
     /// A call with one entry was answered, which may also decide that another entry is given up.
@@ -208,18 +208,18 @@ impl Outlet for Scribe {
 
 /// Until when the thread may wait. While no call is under way it rests, waiting for something to do; otherwise it wakes up often
 /// enough to show progress.
-fn until(due: Option<Instant>, is_idle: bool, life: &Life) -> Option<Instant> {
+fn until(due: Option<Instant>, is_idle: bool, progress: &ThreadProgress) -> Option<Instant> {
     if is_idle {
-        life.rests();
+        progress.note_rest();
         return due;
     }
-    life.works();
+    progress.note_progress();
     let sign_due = Instant::now() + BEAT_EVERY;
     Some(due.map_or(sign_due, |due| due.min(sign_due)))
 }
 
-fn sign_of(life: &Life) -> io::Result<()> {
-    life.works();
+fn sign_of(progress: &ThreadProgress) -> io::Result<()> {
+    progress.note_progress();
     Ok(())
 }
 

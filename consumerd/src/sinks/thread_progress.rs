@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The progress of one thread, watched by one other.
 #[derive(Debug, Default)]
-pub struct Life {
+pub struct ThreadProgress {
     /// Even while the thread waits where it should, such as for something to do; odd while it works. It changes with each
     /// note of the thread.
     steps: AtomicU64,
@@ -13,21 +13,21 @@ pub struct Life {
     seen: AtomicU64,
 }
 
-impl Life {
+impl ThreadProgress {
     /// The thread begins to wait where it should, which nothing can hold up for good.
-    pub fn rests(&self) {
+    pub fn note_rest(&self) {
         let now = self.steps.load(Ordering::Relaxed);
         self.steps.store((now | 1) + 1, Ordering::Release);
     }
 
     /// The thread works, and has made progress.
-    pub fn works(&self) {
+    pub fn note_progress(&self) {
         let now = self.steps.load(Ordering::Relaxed);
         self.steps.store((now + 1) | 1, Ordering::Release);
     }
 
     /// Whether the thread rests, or has made progress since the last look.
-    pub fn gets_on(&self) -> bool {
+    pub fn check_alive(&self) -> bool {
         let now = self.steps.load(Ordering::Acquire);
         let seen = self.seen.swap(now, Ordering::Relaxed);
         now.is_multiple_of(2) || now != seen
@@ -40,18 +40,18 @@ mod tests {
 
     #[test]
     fn a_working_thread_must_progress_and_a_resting_one_need_not() {
-        let life = Life::default();
-        assert!(life.gets_on() && life.gets_on());
-        life.works();
-        assert!(life.gets_on() && !life.gets_on() && !life.gets_on());
-        life.works();
-        assert!(life.gets_on() && !life.gets_on());
-        life.rests();
-        assert!(life.gets_on() && life.gets_on());
-        life.rests();
-        life.works();
-        life.rests();
-        life.works();
-        assert!(life.gets_on() && !life.gets_on());
+        let progress = ThreadProgress::default();
+        assert!(progress.check_alive() && progress.check_alive());
+        progress.note_progress();
+        assert!(progress.check_alive() && !progress.check_alive() && !progress.check_alive());
+        progress.note_progress();
+        assert!(progress.check_alive() && !progress.check_alive());
+        progress.note_rest();
+        assert!(progress.check_alive() && progress.check_alive());
+        progress.note_rest();
+        progress.note_progress();
+        progress.note_rest();
+        progress.note_progress();
+        assert!(progress.check_alive() && !progress.check_alive());
     }
 }

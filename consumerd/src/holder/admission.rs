@@ -10,7 +10,7 @@ use super::claim::claim;
 use super::counters::Count;
 use super::held::Refusal;
 use super::offers::Offer;
-use super::waiting::{Waiter, Waits};
+use super::waiting::{WaitOutcome, Waiter};
 use super::worker_process::WorkerProcess;
 use super::{Holder, SHORT_TICK, scan};
 use crate::link::Program;
@@ -48,13 +48,13 @@ impl Holder<'_> {
         self.tell_foreign(offer.program.pid);
         let admitted = match self.claim(offer) {
             Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|number| {
-                self.keep(number);
+                self.note_admitted(number);
             }),
             Err((refusal @ (Refusal::Elsewhere | Refusal::Quota), offer)) => {
                 match self.waiting.push(Waiter::new(offer, since, refusal), self.held.len()) {
-                    Waits::Now => return,
-                    Waits::Already => Err(Refusal::AlreadyHeld),
-                    Waits::NoMore(waiter) => return self.refuse(&waiter),
+                    WaitOutcome::Waiting => return,
+                    WaitOutcome::AlreadyWaiting => Err(Refusal::AlreadyHeld),
+                    WaitOutcome::Refused(waiter) => return self.refuse(&waiter),
                 }
             }
             Err((refusal, _)) => Err(refusal),
@@ -161,7 +161,7 @@ impl Holder<'_> {
                 Err(refusal) => self.count(Err(refusal)),
             }
         }
-        self.held.forget_gone(self.offers.dealt(), self.offers.has_waiting());
+        self.held.forget_released(self.offers.handled_connections(), self.offers.has_waiting());
         self.tell_short_of_descriptors();
     }
 
@@ -180,7 +180,7 @@ impl Holder<'_> {
     pub(super) async fn take_last_offers(&mut self, worker: &WorkerProcess) {
         for _ in 0..LAST_LOOKS {
             self.take_offers();
-            self.tell(worker, true);
+            self.announce_programs(worker, true);
             if !self.is_anyone_waiting() {
                 break;
             }

@@ -114,27 +114,27 @@ impl Closer {
         let mut state = self.state();
         *state.by_uid.entry(uid).or_default() += 1;
         state.received.push_back((uid, foreign));
-        self.staff(&mut state);
+        self.start_missing_threads(&mut state);
     }
 
     /// Closes a connection: at once if it holds no unread message, otherwise in a thread.
     pub fn hang_up(&self, connection: OwnedFd) {
         if !is_drained(&connection) {
-            self.let_go(connection);
+            self.close_in_thread(connection);
         }
     }
 
     /// Closes a socket in a thread, whatever lies unread in it.
-    pub fn let_go(&self, socket: OwnedFd) {
+    pub fn close_in_thread(&self, socket: OwnedFd) {
         let mut state = self.state();
         state.connections.push_back(socket);
-        self.staff(&mut state);
+        self.start_missing_threads(&mut state);
     }
 
     /// Whether a user blocks so many closes that nothing more is to be received from him; his connections are to be closed.
     pub fn is_held_up_by(&self, uid: u32) -> bool {
         let mut state = self.state();
-        self.staff(&mut state);
+        self.start_missing_threads(&mut state);
         let is_held_up = state.by_uid.get(&uid).is_some_and(|many| *many >= MAX_OF_USER);
         if is_held_up {
             state.tell_of_user(uid);
@@ -146,13 +146,13 @@ impl Closer {
     pub fn is_full(&self) -> bool {
         let mut state = self.state();
         // Starts the threads that could not be started before.
-        self.staff(&mut state);
+        self.start_missing_threads(&mut state);
         let is_full = state.received.len() >= MAX_WAITING || state.connections.len() >= MAX_CONNECTIONS;
         state.tell(is_full);
         is_full
     }
 
-    fn staff(&self, state: &mut State) {
+    fn start_missing_threads(&self, state: &mut State) {
         if !state.received.is_empty()
             && state.threads < MAX_THREADS
             && self.start_thread(Self::close_received).is_ok()

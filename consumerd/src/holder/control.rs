@@ -46,7 +46,7 @@ impl Control {
 
     /// Closes both.
     pub(super) fn end(self, closer: &Closer) {
-        closer.let_go(self.socket.into_fd());
+        closer.close_in_thread(self.socket.into_fd());
     }
 }
 

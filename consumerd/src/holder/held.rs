@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FileType, FsWord, SealFlags, fcntl_get_seals, fstat, fstatfs};
 
-use super::gone::Gone;
+use super::released_programs::ReleasedPrograms;
 use crate::config::Config;
 use crate::link::Program;
 
@@ -32,7 +32,7 @@ pub struct Held {
     /// Its control page.
     pub control: OwnedFd,
     /// The program has been named to the current worker.
-    pub is_told: bool,
+    pub is_announced: bool,
     /// Device and inode of its segment.
     pub identity: Identity,
     bytes: u64,
@@ -63,9 +63,9 @@ pub struct HeldPrograms {
     programs: BTreeMap<u64, Held>,
     by_identity: HashMap<Identity, u64>,
     by_uid: HashMap<u32, Share>,
-    gone: Gone,
+    released: ReleasedPrograms,
     /// Numbers of programs that the previous daemon held.
-    before: HashMap<Identity, u64>,
+    reserved_numbers: HashMap<Identity, u64>,
     next_number: u64,
     max_programs: usize,
     max_per_uid: usize,
@@ -79,8 +79,8 @@ impl HeldPrograms {
             programs: BTreeMap::new(),
             by_identity: HashMap::new(),
             by_uid: HashMap::new(),
-            gone: Gone::default(),
-            before: HashMap::new(),
+            released: ReleasedPrograms::default(),
+            reserved_numbers: HashMap::new(),
             next_number: 1,
             max_programs: config.max_programs,
             max_per_uid: config.max_programs_per_uid,
@@ -105,7 +105,7 @@ impl HeldPrograms {
     ) -> Result<(Identity, u64), Refusal> {
         let (identity, segment_bytes) = memfd_file(segment).map_err(|_| Refusal::Malformed)?;
         let (_, control_bytes) = memfd_file(control).map_err(|_| Refusal::Malformed)?;
-        if self.by_identity.contains_key(&identity) || self.gone.has(&identity) {
+        if self.by_identity.contains_key(&identity) || self.released.has(&identity) {
             return Err(Refusal::AlreadyHeld);
         }
         let bytes = segment_bytes.saturating_add(control_bytes);
@@ -136,7 +136,8 @@ impl HeldPrograms {
         self.without_room(program.uid, segment.saturating_add(control))
     }
 
-    /// Holds a program's descriptors, unless it is refused. A [known](Self::know) program gets its earlier number.
+    /// Holds a program's descriptors, unless it is refused. It gets the number that is [reserved](Self::reserve_number) for it,
+    /// if there is one.
     ///
     /// # Errors
     /// The reason for the refusal; the descriptors are closed then.
@@ -147,9 +148,10 @@ impl HeldPrograms {
         control: OwnedFd,
     ) -> Result<u64, Refusal> {
         let (identity, bytes) = self.measure(&program, &segment, &control)?;
-        let number = self.before.get(&identity).filter(|number| !self.programs.contains_key(number));
+        let number =
+            self.reserved_numbers.get(&identity).filter(|number| !self.programs.contains_key(number));
         program.number = number.copied().unwrap_or(self.next_number);
-        Ok(self.hold(Held { program, segment, control, is_told: false, identity, bytes }))
+        Ok(self.hold(Held { program, segment, control, is_announced: false, identity, bytes }))
     }
 
     /// Like [`admit`](Self::admit), under the number in `program`, which the previous daemon gave it.
@@ -158,7 +160,7 @@ impl HeldPrograms {
     /// Those of [`admit`](Self::admit).
     pub fn restore(&mut self, program: Program, segment: OwnedFd, control: OwnedFd) -> Result<u64, Refusal> {
         let (identity, bytes) = self.measure(&program, &segment, &control)?;
-        Ok(self.hold(Held { program, segment, control, is_told: false, identity, bytes }))
+        Ok(self.hold(Held { program, segment, control, is_announced: false, identity, bytes }))
     }
 
     fn hold(&mut self, held: Held) -> u64 {
@@ -173,18 +175,18 @@ impl HeldPrograms {
     }
 
     /// From now on the program that offers this segment gets this number again.
-    pub fn know(&mut self, identity: Identity, number: u64) {
-        self.before.insert(identity, number);
+    pub fn reserve_number(&mut self, identity: Identity, number: u64) {
+        self.reserved_numbers.insert(identity, number);
     }
 
     /// Whether the program that offers this segment would get its earlier number again.
-    pub fn is_known(&self, segment: &OwnedFd) -> bool {
-        memfd_file(segment).is_ok_and(|(identity, _)| self.before.contains_key(&identity))
+    pub fn has_reserved_number(&self, segment: &OwnedFd) -> bool {
+        memfd_file(segment).is_ok_and(|(identity, _)| self.reserved_numbers.contains_key(&identity))
     }
 
     /// From now on every admitted program gets a new number.
-    pub fn know_nobody(&mut self) {
-        self.before.clear();
+    pub fn drop_reserved_numbers(&mut self) {
+        self.reserved_numbers.clear();
     }
 
     /// From now on no number below this one is given out.
@@ -202,11 +204,11 @@ impl HeldPrograms {
         self.programs.get(&number)
     }
 
-    /// Releases a program. Another offer of it may lie in a connection that is not handled yet: `dealt` connections have been.
-    pub fn release(&mut self, number: u64, dealt: u64) -> Option<Held> {
+    /// Releases a program. Another offer of it may lie in a connection that is not handled yet: so many have been `handled`.
+    pub fn release(&mut self, number: u64, handled: u64) -> Option<Held> {
         let held = self.programs.remove(&number)?;
         self.by_identity.remove(&held.identity);
-        self.gone.add(held.identity, dealt);
+        self.released.add(held.identity, handled);
         if let Some(share) = self.by_uid.get_mut(&held.program.uid) {
             share.programs -= 1;
             share.bytes -= held.bytes;
@@ -217,9 +219,9 @@ impl HeldPrograms {
         Some(held)
     }
 
-    /// Forgets released programs of which no further offer can come; `dealt` connections have been handled by now.
-    pub fn forget_gone(&mut self, dealt: u64, is_anyone_waiting: bool) {
-        self.gone.forget(dealt, is_anyone_waiting);
+    /// Forgets released programs of which no further offer can come; so many connections have been `handled` by now.
+    pub fn forget_released(&mut self, handled: u64, is_anyone_waiting: bool) {
+        self.released.forget(handled, is_anyone_waiting);
     }
 
     /// Every program, with its number.
@@ -228,13 +230,13 @@ impl HeldPrograms {
     }
 
     /// Every program that has not been named to the worker, oldest first.
-    pub fn untold(&mut self) -> impl Iterator<Item = &mut Held> {
-        self.programs.values_mut().filter(|held| !held.is_told)
+    pub fn unannounced(&mut self) -> impl Iterator<Item = &mut Held> {
+        self.programs.values_mut().filter(|held| !held.is_announced)
     }
 
     /// A new worker has started, to which no program has been named.
-    pub fn forget_told(&mut self) {
-        self.programs.values_mut().for_each(|held| held.is_told = false);
+    pub fn reset_announced(&mut self) {
+        self.programs.values_mut().for_each(|held| held.is_announced = false);
     }
 
     /// How many are held.
@@ -311,19 +313,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_known_program_gets_its_old_number_unless_it_is_taken() {
+    fn a_program_gets_its_reserved_number_unless_that_is_taken() {
         let mut held = HeldPrograms::new(&Config::default());
         held.count_from(5);
         let [kept, found, late] = [memfd(), memfd(), memfd()];
-        held.know(memfd_file(&found).unwrap().0, 3);
-        held.know(memfd_file(&late).unwrap().0, 2);
+        held.reserve_number(memfd_file(&found).unwrap().0, 3);
+        held.reserve_number(memfd_file(&late).unwrap().0, 2);
         held.restore(Program { number: 2, ..program(1) }, kept, memfd()).unwrap();
         assert_eq!(held.admit(program(1), found, memfd()), Ok(3));
         assert_eq!(held.admit(program(1), late.try_clone().unwrap(), memfd()), Ok(5));
         held.release(5, 0);
         held.release(2, 0);
-        held.know_nobody();
-        held.forget_gone(0, false);
+        held.drop_reserved_numbers();
+        held.forget_released(0, false);
         assert_eq!(held.admit(program(1), late, memfd()), Ok(6));
     }
 

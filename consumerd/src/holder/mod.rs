@@ -4,21 +4,21 @@
 //! [`scan`] at start.
 
 mod admission;
-mod burial;
 pub(crate) mod claim;
 pub mod closer;
 mod control;
 pub mod counters;
 mod descriptors;
-mod gone;
 mod guard;
 pub mod held;
 mod local;
 mod lookout;
+mod memfd_closer;
 mod numbers;
 mod offers;
 mod place_lock;
 mod predecessor;
+mod released_programs;
 mod restore;
 mod scan;
 mod silence;
@@ -43,16 +43,16 @@ use crate::config::Config;
 use crate::link::{Message, send, watch};
 use crate::staging::Memfd;
 use crate::timer::Timer;
-use burial::Burial;
 use closer::Closer;
 use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
 use held::HeldPrograms;
+use memfd_closer::MemfdCloser;
 use numbers::Numbers;
 use offers::Offers;
 use predecessor::Predecessor;
-use restore::{staging_of, tell_store};
+use restore::{staging_of, update_store};
 use store::{Kept, Store};
 use waiting::Waiting;
 use worker_process::{STUCK_AFTER, WorkerProcess, must_see_proc};
@@ -128,7 +128,7 @@ struct Holder<'a> {
     ready_file: Option<&'a Path>,
     /// Closes what was sent to the sockets and is not an offer.
     closer: Closer,
-    burial: Burial,
+    memfd_closer: MemfdCloser,
     offers: Offers,
     held: HeldPrograms,
     waiting: Waiting,
@@ -218,13 +218,13 @@ impl<'a> Holder<'a> {
         let mut store = Store::of_unit();
         let (staging, is_kept) = staging_of(config, kept.staging)?;
         if !is_kept {
-            tell_store(&mut store, |store| store.keep_staging(&staging));
+            update_store(&mut store, |store| store.keep_staging(&staging));
         }
         let mut holder = Self {
             config,
             ready_file,
             closer,
-            burial: Burial::start(),
+            memfd_closer: MemfdCloser::start(),
             offers,
             held: HeldPrograms::new(config),
             waiting: Waiting::new(config.max_programs, config.max_programs_per_uid),
@@ -256,7 +256,7 @@ impl<'a> Holder<'a> {
         if self.config.scan {
             self.scan();
         }
-        self.know_again().await;
+        self.readmit_programs().await;
         let mut first = true;
         loop {
             match self.serve_one_worker().await {
@@ -283,7 +283,7 @@ impl<'a> Holder<'a> {
         let mut worker = WorkerProcess::start(settings, &self.staging, &self.http, &self.control)
             .context("failed to start the worker")?;
         tracing::debug!(pid = worker.pid(), "worker started");
-        self.held.forget_told();
+        self.held.reset_announced();
         match self.watch(&mut worker).await {
             Ok(Ended::Asked) => return Ok(Some(worker)),
             Ok(Ended::Died) => {}
@@ -335,8 +335,8 @@ impl<'a> Holder<'a> {
         let mut is_ready = false;
         let mut is_complete = false;
         loop {
-            is_complete = self.tell(worker, is_complete);
-            tell_store(&mut self.store, |store| store.tell(&self.held, Instant::now()));
+            is_complete = self.announce_programs(worker, is_complete);
+            update_store(&mut self.store, |store| store.tell(&self.held, Instant::now()));
             let next_beat = worker.beat(|| self.has_its_sockets());
             let pause = if is_complete && !self.has_more() { next_beat } else { SHORT_TICK };
             let silence = worker.silence(&self.staging);
@@ -383,7 +383,7 @@ impl<'a> Holder<'a> {
 
     /// Whether programs wait to be admitted, or to be named to the worker.
     fn is_anyone_waiting(&mut self) -> bool {
-        self.offers.has_waiting() || !self.waiting.is_empty() || self.held.untold().next().is_some()
+        self.offers.has_waiting() || !self.waiting.is_empty() || self.held.unannounced().next().is_some()
     }
 
     /// Whether there is work left that no event will announce.
@@ -420,30 +420,30 @@ impl<'a> Holder<'a> {
             }
         }
         if has_released {
-            self.held.forget_gone(self.offers.dealt(), self.offers.is_anyone_there());
+            self.held.forget_released(self.offers.handled_connections(), self.offers.is_anyone_there());
         }
         heard
     }
 
     /// Names programs to the worker, and tells it once that all have been named. Returns whether it has been told that.
-    fn tell(&mut self, worker: &WorkerProcess, is_complete: bool) -> bool {
+    fn announce_programs(&mut self, worker: &WorkerProcess, is_complete: bool) -> bool {
         use std::os::fd::AsFd;
-        for held in self.held.untold() {
+        for held in self.held.unannounced() {
             let message = Message::Attach(held.program.clone()).encode();
             if send(worker.link(), &message, &[held.segment.as_fd(), held.control.as_fd()]).is_err() {
                 return is_complete;
             }
-            held.is_told = true;
+            held.is_announced = true;
         }
         is_complete || send(worker.link(), &Message::Complete.encode(), &[]).is_ok()
     }
 
     fn release(&mut self, number: u64) {
-        if let Some(held) = self.held.release(number, self.offers.dealt()) {
-            self.burial.close([held.segment, held.control]);
+        if let Some(held) = self.held.release(number, self.offers.handled_connections()) {
+            self.memfd_closer.close([held.segment, held.control]);
             self.waiting.place_came_free();
         }
-        self.keep_no_more(number);
+        self.note_released(number);
         self.publish_counters();
     }
 

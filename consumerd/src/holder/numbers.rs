@@ -42,7 +42,7 @@ impl Numbers {
                 _ => numbers.free.push(row),
             }
         }
-        known.into_iter().for_each(|(number, identity)| held.know(identity, number));
+        known.into_iter().for_each(|(number, identity)| held.reserve_number(identity, number));
         Ok(numbers)
     }
 

@@ -29,7 +29,7 @@ const MAX_WAITING: usize = 64;
 /// Most connections that are accepted at once.
 pub(super) const AT_ONCE: usize = 256;
 /// Most connections that can be unhandled at one time; the kernel's backlog lets one more in than it is asked to.
-pub(super) const MOST_UNDEALT: u64 = (BACKLOG + 1 + AT_ONCE + MAX_WAITING) as u64;
+pub(super) const MOST_UNHANDLED: u64 = (BACKLOG + 1 + AT_ONCE + MAX_WAITING) as u64;
 /// How long an accepted connection may take to send its message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -52,7 +52,7 @@ pub(super) struct Offers {
     waiting: Vec<(OwnedFd, Instant)>,
     has_backlog: bool,
     is_short: bool,
-    dealt: u64,
+    handled_connections: u64,
 }
 
 impl Offers {
@@ -63,7 +63,14 @@ impl Offers {
     /// When another daemon listens there, or the path cannot be used.
     pub(super) fn listen(path: &Path, closer: Closer) -> io::Result<Self> {
         let socket = LocalSocket::listen(path, SocketType::SEQPACKET, BACKLOG as i32)?;
-        Ok(Self { socket, closer, waiting: Vec::new(), has_backlog: false, is_short: false, dealt: 0 })
+        Ok(Self {
+            socket,
+            closer,
+            waiting: Vec::new(),
+            has_backlog: false,
+            is_short: false,
+            handled_connections: 0,
+        })
     }
 
     /// Refuses further connections, so that a program that tries knows that nobody reads it. Offers of programs that have
@@ -78,7 +85,7 @@ impl Offers {
     /// Closes all connections and the socket.
     pub(super) fn end(self) {
         self.waiting.into_iter().for_each(|(connection, _)| self.closer.hang_up(connection));
-        self.closer.let_go(self.socket.into_fd());
+        self.closer.close_in_thread(self.socket.into_fd());
     }
 
     /// See [`LocalSocket::is_in_place`].
@@ -104,8 +111,8 @@ impl Offers {
     }
 
     /// How many connections were handled so far.
-    pub(super) fn dealt(&self) -> u64 {
-        self.dealt
+    pub(super) fn handled_connections(&self) -> u64 {
+        self.handled_connections
     }
 
     /// Whether offers were left unread for want of file descriptors. They stay in the socket for the next look.
@@ -133,7 +140,7 @@ impl Offers {
                         read => out.extend(read.unwrap_or(Some(Err(Refusal::Malformed)))),
                     }
                     self.closer.hang_up(connection);
-                    self.dealt += 1;
+                    self.handled_connections += 1;
                 }
             }
             spare.spend(TO_RECEIVE);
@@ -142,7 +149,7 @@ impl Offers {
             // The oldest of those that have sent nothing yet.
             let excess = self.waiting.len().saturating_sub(MAX_WAITING);
             self.waiting.drain(..excess).for_each(|(connection, _)| self.closer.hang_up(connection));
-            self.dealt += excess as u64;
+            self.handled_connections += excess as u64;
         }
         out
     }

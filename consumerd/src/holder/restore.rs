@@ -68,20 +68,21 @@ impl Holder<'_> {
 
     /// Admits the programs that offer themselves already, in addition to those that a [scan](Self::scan) found. If a program of
     /// the previous daemon is not held after this, what is staged of it is given up as soon as a worker runs.
-    pub(super) async fn know_again(&mut self) {
+    pub(super) async fn readmit_programs(&mut self) {
         self.take_offers();
         let due = Instant::now() + LAST_HOLD;
-        while self.waiting.any(|offer| self.held.is_known(&offer.segment)) && Instant::now() < due {
+        while self.waiting.any(|offer| self.held.has_reserved_number(&offer.segment)) && Instant::now() < due
+        {
             tokio::time::sleep(SHORT_TICK).await;
             self.take_offers();
         }
-        self.held.know_nobody();
+        self.held.drop_reserved_numbers();
         self.note(|numbers, staging, held| numbers.agree(staging, held));
         self.publish_counters();
     }
 
     /// Notes an admitted program for the next daemon, in the table of numbers and in systemd.
-    pub(super) fn keep(&mut self, number: u64) {
+    pub(super) fn note_admitted(&mut self, number: u64) {
         self.note(|numbers, staging, held| {
             held.get(number).map_or(Ok(()), |held| numbers.note(staging, number, held.identity))
         });
@@ -89,7 +90,7 @@ impl Holder<'_> {
     }
 
     /// Removes a released program from the table of numbers and from systemd.
-    pub(super) fn keep_no_more(&mut self, number: u64) {
+    pub(super) fn note_released(&mut self, number: u64) {
         self.note(|numbers, staging, _| numbers.forget(staging, number));
         self.store.iter_mut().for_each(|store| store.released(number));
     }
@@ -127,7 +128,7 @@ impl Holder<'_> {
     pub(super) async fn keep_last(&mut self) {
         let due = Instant::now() + LAST_MESSAGES;
         while self.store.as_ref().is_some_and(Store::is_behind) && Instant::now() < due {
-            tell_store(&mut self.store, |store| store.tell_all(&self.held));
+            update_store(&mut self.store, |store| store.tell_all(&self.held));
             tokio::time::sleep(SHORT_TICK).await;
         }
     }
@@ -138,8 +139,8 @@ fn tell_unnoted(error: &io::Error) {
 }
 
 /// Tells systemd something. If that fails, logs it, and keeps nothing from then on.
-pub(super) fn tell_store(store: &mut Option<Store>, tell: impl FnOnce(&mut Store) -> io::Result<()>) {
-    if let Some(Err(error)) = store.as_mut().map(tell) {
+pub(super) fn update_store(store: &mut Option<Store>, update: impl FnOnce(&mut Store) -> io::Result<()>) {
+    if let Some(Err(error)) = store.as_mut().map(update) {
         tell_failure(&error);
         *store = None;
     }

@@ -41,13 +41,13 @@ impl Waiter {
 
 /// What became of a program that was to wait.
 #[derive(Debug)]
-pub(super) enum Waits {
+pub(super) enum WaitOutcome {
     /// It waits.
-    Now,
+    Waiting,
     /// It waited already.
-    Already,
+    AlreadyWaiting,
     /// It has waited long enough, or too many programs wait.
-    NoMore(Waiter),
+    Refused(Waiter),
 }
 
 /// All waiting programs, in the order in which they came.
@@ -67,16 +67,16 @@ impl Waiting {
     }
 
     /// Lets a program wait, if there is room while `held` programs are held.
-    pub(super) fn push(&mut self, waiter: Waiter, held: usize) -> Waits {
+    pub(super) fn push(&mut self, waiter: Waiter, held: usize) -> WaitOutcome {
         if let Some(earlier) = self.waiters.iter_mut().find(|other| other.identity == waiter.identity) {
             earlier.since = earlier.since.max(waiter.since);
-            return Waits::Already;
+            return WaitOutcome::AlreadyWaiting;
         }
         if waiter.is_over() || !self.has_room(&waiter, held) {
-            return Waits::NoMore(waiter);
+            return WaitOutcome::Refused(waiter);
         }
         self.waiters.push(waiter);
-        Waits::Now
+        WaitOutcome::Waiting
     }
 
     /// Whether a further program may wait. No single user can fill the list, although a user may offer any number of programs, and
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn no_user_can_fill_the_waiting_list_alone() {
         let mut waiting = Waiting::new(100, 8);
-        let mut waits = |uid, refusal| matches!(waiting.push(waiter(uid, refusal), 0), Waits::Now);
+        let mut waits = |uid, refusal| matches!(waiting.push(waiter(uid, refusal), 0), WaitOutcome::Waiting);
         let few = [waits(1, Refusal::Quota), waits(1, Refusal::Quota), waits(1, Refusal::Quota)];
         assert_eq!(few, [true, true, false]);
         assert!(waits(2, Refusal::Quota));
@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn quota_waiters_leave_descriptors_for_programs_to_come() {
         let mut waiting = Waiting::new(10, 8);
-        assert!(matches!(waiting.push(waiter(1, Refusal::Quota), 9), Waits::Now));
-        assert!(matches!(waiting.push(waiter(1, Refusal::Quota), 9), Waits::NoMore(_)));
-        assert!(matches!(waiting.push(waiter(1, Refusal::Elsewhere), 9), Waits::Now));
+        assert!(matches!(waiting.push(waiter(1, Refusal::Quota), 9), WaitOutcome::Waiting));
+        assert!(matches!(waiting.push(waiter(1, Refusal::Quota), 9), WaitOutcome::Refused(_)));
+        assert!(matches!(waiting.push(waiter(1, Refusal::Elsewhere), 9), WaitOutcome::Waiting));
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
         let mut tried = waiting.take();
         assert_eq!(tried.len(), 1);
         tried[0].since -= LONG_AGO;
-        assert!(matches!(waiting.push(tried.remove(0), 0), Waits::NoMore(_)));
+        assert!(matches!(waiting.push(tried.remove(0), 0), WaitOutcome::Refused(_)));
         let _ = waiting.push(waiter(1, Refusal::Quota), 0);
         waiting.waiters[0].since -= LONG_AGO;
         assert_eq!(waiting.take().len(), 1);
@@ -181,7 +181,7 @@ mod tests {
         let again = Waiter::new(offer, Instant::now(), Refusal::Quota);
         let since = again.since;
         let _ = waiting.push(Waiter { since: first.since - LONG_AGO / 3600, ..first }, 0);
-        assert!(matches!(waiting.push(again, 0), Waits::Already));
+        assert!(matches!(waiting.push(again, 0), WaitOutcome::AlreadyWaiting));
         assert_eq!((waiting.waiters.len(), waiting.waiters[0].since), (1, since));
     }
 }

@@ -13,16 +13,16 @@ const MOST_WAITING: usize = 32;
 
 /// The way to the thread that closes.
 #[derive(Debug)]
-pub(super) struct Burial(SyncSender<[OwnedFd; 2]>);
+pub(super) struct MemfdCloser(SyncSender<[OwnedFd; 2]>);
 
-impl Burial {
+impl MemfdCloser {
     /// Starts the thread. If it cannot be started, [`close`](Self::close) closes the files itself.
-    pub(super) fn start() -> Burial {
+    pub(super) fn start() -> MemfdCloser {
         let (to_close, closing) = sync_channel(MOST_WAITING);
         if let Err(error) = threads::start("blkin-burial", move || close_all(&closing)) {
             tracing::debug!("failed to start the thread that closes: {error}");
         }
-        Burial(to_close)
+        MemfdCloser(to_close)
     }
 
     /// Closes a program's memory files: in the thread, or here if too many wait for it.
@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn descriptors_are_closed_even_when_the_queue_is_full() {
-        let burial = Burial::start();
+        let closer = MemfdCloser::start();
         let read: Vec<_> = (0..4 * MOST_WAITING)
             .map(|_| {
                 let (ours, theirs) = pipes();
-                burial.close(theirs);
+                closer.close(theirs);
                 ours
             })
             .collect();
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn the_caller_closes_descriptors_if_there_is_no_thread() {
-        let burial = Burial(sync_channel(MOST_WAITING).0);
+        let closer = MemfdCloser(sync_channel(MOST_WAITING).0);
         let (ours, theirs) = pipes();
-        burial.close(theirs);
+        closer.close(theirs);
         assert!(is_closed(ours));
     }
 }

@@ -8,21 +8,21 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::held::Identity;
-use super::offers::MOST_UNDEALT;
+use super::offers::MOST_UNHANDLED;
 
 /// The released programs that are remembered.
 #[derive(Debug, Default)]
-pub(super) struct Gone {
+pub(super) struct ReleasedPrograms {
     /// How many connections had been handled when each program was released, and its segment; oldest first.
     since: VecDeque<(u64, Identity)>,
     known: HashSet<Identity>,
 }
 
-impl Gone {
-    /// Notes that a program was released after `dealt` connections had been handled.
-    pub(super) fn add(&mut self, segment: Identity, dealt: u64) {
+impl ReleasedPrograms {
+    /// Notes that a program was released when so many connections had been `handled`.
+    pub(super) fn add(&mut self, segment: Identity, handled: u64) {
         if self.known.insert(segment) {
-            self.since.push_back((dealt, segment));
+            self.since.push_back((handled, segment));
         }
     }
 
@@ -31,9 +31,10 @@ impl Gone {
         self.known.contains(segment)
     }
 
-    /// Forgets the programs whose offers must have been among the `dealt` connections; all programs if no connection waits.
-    pub(super) fn forget(&mut self, dealt: u64, is_anyone_waiting: bool) {
-        let is_over = |since: u64| !is_anyone_waiting || dealt.saturating_sub(since) >= MOST_UNDEALT;
+    /// Forgets the programs whose offers must have been among the connections `handled` by now; all programs if no connection
+    /// waits.
+    pub(super) fn forget(&mut self, handled: u64, is_anyone_waiting: bool) {
+        let is_over = |since: u64| !is_anyone_waiting || handled.saturating_sub(since) >= MOST_UNHANDLED;
         while let Some((_, segment)) = self.since.pop_front_if(|(since, _)| is_over(*since)) {
             self.known.remove(&segment);
         }
@@ -46,15 +47,15 @@ mod tests {
 
     #[test]
     fn a_released_program_is_known_until_prior_offers_are_handled() {
-        let mut gone = Gone::default();
-        gone.add((1, 7), 10);
-        gone.add((1, 8), 20);
-        gone.forget(10 + MOST_UNDEALT - 1, true);
-        assert!(gone.has(&(1, 7)) && gone.has(&(1, 8)) && !gone.has(&(2, 7)));
-        gone.forget(10 + MOST_UNDEALT, true);
-        assert!(!gone.has(&(1, 7)) && gone.has(&(1, 8)));
-        gone.forget(21, false);
-        assert!(!gone.has(&(1, 8)));
-        assert!(gone.since.is_empty() && gone.known.is_empty());
+        let mut released = ReleasedPrograms::default();
+        released.add((1, 7), 10);
+        released.add((1, 8), 20);
+        released.forget(10 + MOST_UNHANDLED - 1, true);
+        assert!(released.has(&(1, 7)) && released.has(&(1, 8)) && !released.has(&(2, 7)));
+        released.forget(10 + MOST_UNHANDLED, true);
+        assert!(!released.has(&(1, 7)) && released.has(&(1, 8)));
+        released.forget(21, false);
+        assert!(!released.has(&(1, 8)));
+        assert!(released.since.is_empty() && released.known.is_empty());
     }
 }

@@ -13,7 +13,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::link::{told, watch};
+use crate::link::{wait_and_reset, watch};
 
 /// In the year 2242.
 const NEVER: Timespec = Timespec { tv_sec: 1 << 33, tv_nsec: 0 };
@@ -48,7 +48,7 @@ impl ClockSet {
     /// Any error of the system.
     pub async fn happened(&self) -> io::Result<()> {
         let Some(timer) = &self.0 else { return std::future::pending().await };
-        match told(timer).await {
+        match wait_and_reset(timer).await {
             Err(e) if e.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => Ok(()),
             other => other,
         }

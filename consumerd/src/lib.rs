@@ -5,7 +5,6 @@
 //! by the upstreams is kept in the holder's memory, in the [`staging`] log.
 
 pub mod annotation;
-mod apart;
 pub mod clock_set;
 pub mod config;
 mod hash;
@@ -13,6 +12,7 @@ pub mod holder;
 pub mod join;
 pub mod link;
 pub mod process;
+mod second_runtime;
 pub mod settings;
 pub mod sinks;
 pub mod staging;

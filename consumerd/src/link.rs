@@ -67,7 +67,7 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 ///
 /// # Errors
 /// Any error of the system; `ECANCELED` for a timer that was cancelled because the clock was set.
-pub async fn told(fd: &AsyncFd<OwnedFd>) -> io::Result<()> {
+pub async fn wait_and_reset(fd: &AsyncFd<OwnedFd>) -> io::Result<()> {
     loop {
         let mut guard = fd.readable().await?;
         let read = rustix::io::read(fd.get_ref(), &mut [0; 8]);

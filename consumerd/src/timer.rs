@@ -12,7 +12,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::link::{told, watch};
+use crate::link::{wait_and_reset, watch};
 
 /// One timer.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Timer {
         let it_value = Timespec::try_from(pause.max(Duration::from_nanos(1))).map_err(io::Error::other)?;
         let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &spec)?;
-        told(&self.0).await
+        wait_and_reset(&self.0).await
     }
 }
 

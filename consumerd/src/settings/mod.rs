@@ -8,10 +8,10 @@
 mod copies;
 pub mod file;
 pub mod levels;
-mod live;
 pub mod message;
 pub mod peer;
 pub mod rules;
 pub mod service;
+mod state;
 
-pub use live::{Figures, Settings};
+pub use state::{Figures, Settings};

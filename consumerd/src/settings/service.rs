@@ -18,12 +18,12 @@ use tokio::time::timeout;
 
 use super::Settings;
 use super::copies::{self, Copies, Places};
-use super::live::as_kernel_has_it;
 use super::message::{Answer, MAX_REQUEST_BYTES, Snapshot, parse, snapshot};
 use super::peer::Reach;
 use super::rules::Target;
-use crate::apart::Apart;
+use super::state::as_kernel_has_it;
 use crate::holder::closer::{Closer, look};
+use crate::second_runtime::SecondRuntime;
 
 /// Time for a client to send its request, and again to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ pub trait Recorders: Clone + Send + Sync + 'static {
     /// What the rings of a program hold; with `since`, only what was recorded from then on.
     fn copy(&self, number: u64, since: Option<SystemTime>) -> Option<RingsCopy>;
     /// Notes that everything a program's rings will ever hold was sent, so that they need not be kept any longer.
-    fn taken(&self, number: u64);
+    fn note_snapshot_sent(&self, number: u64);
 }
 
 /// What the rings of a program held at a moment.
@@ -69,7 +69,7 @@ pub fn start(
     let resting = heartbeat.clone();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.on_thread_park(move || resting.rest()).on_thread_unpark(move || heartbeat.beat());
-    let runtime = Apart::build(&mut builder)?;
+    let runtime = SecondRuntime::build(&mut builder)?;
     let listener = {
         let _guard = runtime.enter();
         UnixListener::from_std(StdListener::from(socket))?
@@ -169,7 +169,7 @@ async fn converse(
         let target = as_kernel_has_it(target);
         let found = recorders.find(&target, reach);
         if found.is_empty() {
-            return timeout(PATIENCE, answer_line(stream, &settings.nobody(&target, reach))).await?;
+            return timeout(PATIENCE, answer_line(stream, &settings.no_match_answer(&target, reach))).await?;
         }
         return copy_rings(stream, &recorders, found, since, places).await;
     }
@@ -203,7 +203,7 @@ async fn copy_rings(
         }
         // Not asked of the program now: it may have ended only after the copy.
         if copy.is_final {
-            recorders.taken(number);
+            recorders.note_snapshot_sent(number);
         }
     }
     stream.shutdown().await
@@ -263,7 +263,7 @@ mod tests {
         copying: Arc<Mutex<()>>,
         /// The `since` of each copy.
         since: Arc<Mutex<Vec<Option<SystemTime>>>>,
-        taken: Arc<Mutex<Vec<u64>>>,
+        sent: Arc<Mutex<Vec<u64>>>,
     }
 
     impl Recorders for Programs {
@@ -277,8 +277,8 @@ mod tests {
             let file = format!("{}rings of {number};", " ".repeat(self.padding));
             Some(RingsCopy { file: file.into_bytes(), is_final })
         }
-        fn taken(&self, number: u64) {
-            self.taken.lock().unwrap().push(number);
+        fn note_snapshot_sent(&self, number: u64) {
+            self.sent.lock().unwrap().push(number);
         }
     }
 
@@ -343,7 +343,7 @@ mod tests {
         let mut stream = StdStream::connect(&path).unwrap();
         stream.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
         assert_eq!(answer(stream), "rings of 0;rings of 1;rings of 2;");
-        assert_eq!(*programs.taken.lock().unwrap(), [0, 2]);
+        assert_eq!(*programs.sent.lock().unwrap(), [0, 2]);
     }
 
     #[test]

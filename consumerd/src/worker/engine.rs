@@ -10,9 +10,9 @@ use super::askers::Askers;
 use super::feed::Feeder;
 use super::ledger::Ledger;
 use super::program::Program;
-use super::shown::Shown;
+use super::program_log::ProgramLog;
+use super::shown_figures::ShownFigures;
 use super::spare::Spare;
-use super::told::Told;
 use crate::config::Config;
 use crate::holder::counters::Counters;
 use crate::join::{Join, Rules, SpanPiece};
@@ -119,7 +119,7 @@ pub(super) struct Engine {
     rejected_programs: u64,
     /// How many programs had counters that contradicted each other.
     unsound_programs: u64,
-    told: Told,
+    program_log: ProgramLog,
     /// The holder's counters as they were last read.
     holder: Counters,
     /// Flight recorders of ended programs that nobody took in time.
@@ -179,7 +179,7 @@ impl Engine {
             next_tick: Duration::ZERO,
             rejected_programs: 0,
             unsound_programs: 0,
-            told: Told::default(),
+            program_log: ProgramLog::default(),
             holder: Counters::default(),
             recorders_evicted: 0,
             is_rebuilt: false,
@@ -193,7 +193,7 @@ impl Engine {
 
     /// Records for the next worker what `/metrics` is about to show.
     pub(super) fn note_shown(&mut self) -> Result<(), StagingError> {
-        let shown = Shown::of(self.ledger.sinks(), self.spans.split);
+        let shown = ShownFigures::of(self.ledger.sinks(), self.spans.split);
         Ok(shown.write(&mut self.shown)?)
     }
 
@@ -220,7 +220,7 @@ impl Engine {
         self.give_up_ended(now);
         self.end_programs(now);
         self.retire(now)?;
-        self.told.rest();
+        self.program_log.rest();
         self.staging.beat()?;
         Ok(progress)
     }
@@ -283,7 +283,7 @@ impl Engine {
         }
         let round = program.round(self.config.ring_budget_bytes, &mut self.spare, now);
         if let Some(slot) = round.insane {
-            self.told.insane(&program.label, slot);
+            self.program_log.insane(&program.label, slot);
         }
         progress.has_more |= round.has_more;
         progress.fill = progress.fill.max(round.fill);

@@ -21,7 +21,7 @@ const MOST_PORTIONS: usize = 16;
 
 /// All sinks.
 pub(super) struct Feeder {
-    sinks: Vec<Fed>,
+    sinks: Vec<FedSink>,
     encoder: Encoder,
     portions: Portions,
     /// Messages of spans that left in this round.
@@ -29,7 +29,7 @@ pub(super) struct Feeder {
 }
 
 /// One sink, and what it is yet to be given.
-struct Fed {
+struct FedSink {
     sink: Sink,
     /// Present while the sink is behind: then it reads the staged frames by itself.
     unread: Option<Unread>,
@@ -63,7 +63,7 @@ pub(super) struct Lines {
 impl Feeder {
     pub(super) fn new(sinks: Vec<Sink>) -> Self {
         Self {
-            sinks: sinks.into_iter().map(Fed::new).collect(),
+            sinks: sinks.into_iter().map(FedSink::new).collect(),
             encoder: Encoder::default(),
             portions: Portions::default(),
             messages: Vec::new(),
@@ -124,7 +124,7 @@ impl Feeder {
 
     /// Moves waiting entries into a sink's queue, as far as it has room. Returns whether any were moved.
     pub(super) fn let_in(&mut self, sink: usize) -> bool {
-        self.sinks.get_mut(sink).is_some_and(Fed::let_in)
+        self.sinks.get_mut(sink).is_some_and(FedSink::let_in)
     }
 
     /// Whether any sink is behind, or has entries that wait for room.
@@ -140,7 +140,7 @@ impl Feeder {
 
     /// Whether there are sinks, and none of them ships a program's annotations as they come. A sink that is behind does not.
     pub(super) fn none_keeps_up_with(&self, program: u64) -> bool {
-        let keeps_up = |fed: &Fed| fed.unread.is_none() && fed.sink.queue.keeps_up_with(program);
+        let keeps_up = |fed: &FedSink| fed.unread.is_none() && fed.sink.queue.keeps_up_with(program);
         !self.sinks.is_empty() && !self.sinks.iter().any(keeps_up)
     }
 
@@ -171,7 +171,7 @@ impl Feeder {
     /// Bytes of spans for which every sink that takes spans has spare room.
     pub(super) fn room_for_spans(&self) -> usize {
         let of_spans = self.sinks.iter().filter(|fed| fed.sink.feed == Feed::Spans);
-        of_spans.map(Fed::room).min().unwrap_or(usize::MAX)
+        of_spans.map(FedSink::room).min().unwrap_or(usize::MAX)
     }
 
     /// Hands the encoded spans over if every sink that takes spans has room for them. Returns whether it did.
@@ -229,7 +229,7 @@ impl Feeder {
     }
 }
 
-impl Fed {
+impl FedSink {
     fn new(sink: Sink) -> Self {
         Self { sink, unread: None, old_before: 0, waiting: VecDeque::new() }
     }
@@ -306,7 +306,7 @@ impl Portions {
 }
 
 /// Moves entries to the last sink, and copies to the others.
-fn push<'a>(to: impl DoubleEndedIterator<Item = &'a mut Fed>, entries: &mut Vec<Entry>) {
+fn push<'a>(to: impl DoubleEndedIterator<Item = &'a mut FedSink>, entries: &mut Vec<Entry>) {
     if entries.is_empty() {
         return;
     }

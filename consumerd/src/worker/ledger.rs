@@ -2,15 +2,15 @@
 //!
 //! Every figure is kept twice: as it is now (`/metrics`), and of retired frames only (the checkpoint). A new worker begins
 //! with the checkpoint's figures, and counts the staged frames again. Annotations that `/metrics` has shown as settled by
-//! then stay settled, although they are shipped again: see [`ahead`].
+//! then stay settled, although they are shipped again: see [`shown_ahead`].
 
-mod ahead;
+mod shown_ahead;
 
 use std::collections::VecDeque;
 
 use crate::sinks::queue::{ByOutcome, Outcome};
 use crate::staging::{ProgramState, SinkState};
-use ahead::Ahead;
+use shown_ahead::ShownAhead;
 
 /// Figures of one program's drained records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub struct Ledger {
     now: Vec<SinkFigures>,
     retired: Vec<SinkFigures>,
     /// For each sink, the part of `in_flight` in `now` that has been shown as settled before.
-    ahead: Vec<Ahead>,
+    shown_ahead: Vec<ShownAhead>,
 }
 
 impl Ledger {
@@ -151,14 +151,14 @@ impl Ledger {
         let added = || SinkFigures { valid: before, no_sink: before, ..SinkFigures::default() };
         let retired: Vec<_> = names.iter().map(|name| of(name).unwrap_or_else(added)).collect();
         tell_removed(&names, saved);
-        let ahead = vec![Ahead::default(); names.len()];
-        Self { first, frames: VecDeque::new(), names, now: retired.clone(), retired, ahead }
+        let shown_ahead = vec![ShownAhead::default(); names.len()];
+        Self { first, frames: VecDeque::new(), names, now: retired.clone(), retired, shown_ahead }
     }
 
     /// Applies what the last worker has shown of each sink as settled, after all staged frames were counted again.
     pub(super) fn goes_on_from(&mut self, shown: impl Fn(&str) -> ByOutcome) {
-        for ((name, now), ahead) in self.names.iter().zip(&self.now).zip(&mut self.ahead) {
-            *ahead = Ahead::of(shown(name), now);
+        for ((name, now), shown_ahead) in self.names.iter().zip(&self.now).zip(&mut self.shown_ahead) {
+            *shown_ahead = ShownAhead::of(shown(name), now);
         }
     }
 
@@ -182,7 +182,7 @@ impl Ledger {
         // A frame should never be settled twice; if it is, the sums must still be right.
         let annotations = annotations.min(of_frame.in_flight);
         let now = &mut self.now[sink];
-        for (outcome, annotations) in self.ahead[sink].take(outcome, annotations, now.in_flight) {
+        for (outcome, annotations) in self.shown_ahead[sink].take(outcome, annotations, now.in_flight) {
             of_frame.count(outcome, annotations);
             now.count(outcome, annotations);
         }
@@ -241,7 +241,8 @@ impl Ledger {
 
     /// Each sink's figures as they are now.
     pub fn sinks(&self) -> impl Iterator<Item = (&'static str, SinkFigures)> + '_ {
-        let figures = self.now.iter().zip(&self.ahead).map(|(now, ahead)| ahead.added_to(*now));
+        let figures =
+            self.now.iter().zip(&self.shown_ahead).map(|(now, shown_ahead)| shown_ahead.added_to(*now));
         self.names.iter().copied().zip(figures)
     }
 

@@ -2,20 +2,20 @@
 
 mod askers;
 mod beats;
-mod before;
+mod earlier_drains;
 mod engine;
 mod feed;
 pub mod ledger;
-mod losing;
+mod loss_log;
 mod metrics;
 mod pace;
 mod program;
+mod program_log;
 mod resolve;
-mod shown;
+mod shown_figures;
 mod snapshot;
 mod spare;
 mod sweep;
-mod told;
 mod totals;
 mod unread;
 mod waker;
@@ -34,11 +34,11 @@ use blkin_daemon::prometheus_client::registry::Registry;
 use blkin_daemon::{CancellationToken, Health, Heartbeat, Patience, Standing, logging, signals, threads};
 use tokio::io::unix::AsyncFd;
 
-use crate::apart::Apart;
 use crate::clock_set::ClockSet;
 use crate::config::Config;
 use crate::holder::claim::claim;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send, watch};
+use crate::second_runtime::SecondRuntime;
 use crate::settings::{self, Settings};
 use crate::sinks::{self, Sign};
 use crate::staging::Memfd;
@@ -47,7 +47,7 @@ use beats::Beats;
 use engine::{Engine, Progress};
 pub use engine::{Snapshot, SpanFigures};
 use ledger::SinkFigures;
-use losing::Losing;
+use loss_log::LossLog;
 use metrics::EngineCollector;
 use pace::Pace;
 use snapshot::Rings;
@@ -157,7 +157,7 @@ struct Worker {
     /// One for each sink, in the sinks' order.
     standings: Vec<Arc<Standing>>,
     /// One for each sink, in the same order.
-    losing: Vec<Losing>,
+    loss_logs: Vec<LossLog>,
     /// A program ended the last sleep.
     was_woken: bool,
     /// A program has ended a sleep since something was last drained, and nothing was found then.
@@ -191,10 +191,10 @@ impl Worker {
         let (rings, heartbeat) = (Rings(engine.clone()), health.worker("control"));
         settings::service::start(hello.control, settings.clone(), rings, heartbeat)
             .context("failed to serve the control socket")?;
-        let losing = {
+        let loss_logs = {
             let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
             engine.rebuild(tail)?;
-            engine.sinks().map(Losing::from).collect()
+            engine.sinks().map(LossLog::from).collect()
         };
         rustix::io::ioctl_fionbio(&link, true)?;
         let waker =
@@ -215,7 +215,7 @@ impl Worker {
             engine,
             health,
             standings,
-            losing,
+            loss_logs,
             stop,
             http: TcpListener::from(hello.http),
             is_linked: true,
@@ -255,7 +255,7 @@ impl Worker {
             standings: self.standings.clone(),
         }));
         let router = admin::router(Admin { registry: Arc::new(registry), health: self.health.clone() });
-        let runtime = Apart::build(&mut tokio::runtime::Builder::new_current_thread())?;
+        let runtime = SecondRuntime::build(&mut tokio::runtime::Builder::new_current_thread())?;
         let listener = {
             let _guard = runtime.enter();
             tokio::net::TcpListener::from_std(self.http.try_clone()?)?
@@ -280,17 +280,17 @@ impl Worker {
         if let Some(sink) = self.beat(heartbeats) {
             bail!("the thread of the sink {sink} has ended");
         }
-        self.tell_lost(|losing, figures| losing.admit(figures, Instant::now()));
+        self.log_losses(|log, figures| log.admit(figures, Instant::now()));
         self.engine()
             .release(|number| send(self.link.get_ref(), &Message::Release(number).encode(), &[]).is_ok());
         Ok(())
     }
 
     /// Logs the losses of each sink for which a line is due.
-    fn tell_lost(&mut self, of: impl Fn(&mut Losing, SinkFigures) -> Option<(u64, u64)>) {
+    fn log_losses(&mut self, of: impl Fn(&mut LossLog, SinkFigures) -> Option<(u64, u64)>) {
         let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        for ((figures, losing), standing) in engine.sinks().zip(&mut self.losing).zip(&self.standings) {
-            if let Some((queue_full, spool_evicted)) = of(losing, figures) {
+        for ((figures, log), standing) in engine.sinks().zip(&mut self.loss_logs).zip(&self.standings) {
+            if let Some((queue_full, spool_evicted)) = of(log, figures) {
                 let (sink, to) = (standing.name(), standing.to());
                 tracing::warn!(
                     sink,
@@ -413,7 +413,7 @@ impl Worker {
         self.waker.rise();
         self.listen_to_the_end().await?;
         self.holder.take().into_iter().for_each(Beats::finish);
-        self.tell_lost(Losing::rest);
+        self.log_losses(LossLog::rest);
         let before = self.engine().snapshot().sinks;
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms);
         let half = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms / 2);
@@ -431,7 +431,7 @@ impl Worker {
         engine.close_books()?;
         let after = engine.snapshot().sinks;
         for ((before, after), standing) in before.into_iter().zip(after).zip(&self.standings) {
-            tell_the_last(standing, &before.1, &after.1, fate(self.is_kept));
+            log_final_losses(standing, &before.1, &after.1, fate(self.is_kept));
         }
         let annotations = engine.left_behind();
         if annotations > 0 {
@@ -441,7 +441,7 @@ impl Worker {
                 "the daemon ended before it had read the rings of all ended programs{fate}"
             );
         }
-        tell_recorders(engine.kept_recorders(), self.is_kept);
+        log_recorders(engine.kept_recorders(), self.is_kept);
         Ok(())
     }
 }
@@ -460,7 +460,7 @@ fn fate(is_kept: bool) -> &'static str {
 }
 
 /// Logs the flight recorders that end with the daemon, the first few by name.
-fn tell_recorders((kept, annotations): (Vec<&str>, u64), is_kept: bool) {
+fn log_recorders((kept, annotations): (Vec<&str>, u64), is_kept: bool) {
     const NAMED: usize = 10;
     let fate =
         if is_kept { fate(is_kept) } else { " were given up: nobody took them before the daemon ended" };
@@ -476,7 +476,7 @@ fn tell_recorders((kept, annotations): (Vec<&str>, u64), is_kept: bool) {
 }
 
 /// Logs what can no longer be read in `/metrics`: what a sink still had in flight, and what it lost while the daemon ended.
-fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures, fate: &str) {
+fn log_final_losses(standing: &Standing, before: &SinkFigures, after: &SinkFigures, fate: &str) {
     let (sink, to) = (standing.name(), standing.to());
     if after.in_flight > 0 {
         let trouble = standing.trouble().map(|trouble| trouble.reason);

@@ -11,7 +11,7 @@ use blkin_ringbuf::saved::Identity;
 use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingMode, RingTime};
 
 use super::askers::Askers;
-use super::before::Before;
+use super::earlier_drains::EarlierDrains;
 use super::ledger::DrainFigures;
 use super::resolve::Texts;
 use super::spare::Spare;
@@ -43,7 +43,7 @@ pub(super) struct Program {
     pub(super) source: i64,
     /// The figures as they are now, including frames that are not retired.
     pub(super) figures: DrainFigures,
-    before: Before,
+    earlier_drains: EarlierDrains,
     /// Bytes of its frames that are not retired.
     pub(super) staged_bytes: u64,
     /// Its rings are not drained for now: see `engine::room`.
@@ -116,7 +116,7 @@ impl Program {
         let slots = attachment.slots();
         let read = |slot| attachment.published(slot).map_or(0, |read| read.records);
         let page = (0..slots).map(|slot| (read(slot), attachment.settled(slot)));
-        let before = saved.map_or_else(|| Before::of_page(page), Before::of_checkpoint);
+        let earlier_drains = saved.map_or_else(|| EarlierDrains::of_page(page), EarlierDrains::of_checkpoint);
         let retired = saved.map_or_else(DrainFigures::default, ProgramState::figures);
         let retired_places = saved.map_or_else(BTreeMap::new, |saved| resume(&mut attachment, saved));
         let info = attachment.info();
@@ -130,7 +130,7 @@ impl Program {
             times: vec![RingTime::default(); slots],
             source,
             figures: retired,
-            before,
+            earlier_drains,
             staged_bytes: 0,
             is_held_back: false,
             open_frames: 0,
@@ -160,7 +160,7 @@ impl Program {
         let slot = frame.slot as usize;
         if slot < self.attachment.slots() {
             self.attachment.resume(slot, position(frame.to));
-            self.before.begins_at(slot, frame.from.records);
+            self.earlier_drains.begins_at(slot, frame.from.records);
         }
     }
 
@@ -365,8 +365,8 @@ impl Program {
         ProgramState {
             program: self.identity.number,
             folded,
-            drained_before: self.before.settled,
-            unsettled: self.before.unsettled,
+            drained_before: self.earlier_drains.settled,
+            unsettled: self.earlier_drains.unsettled,
             drained: self.retired.drained,
             valid: self.retired.valid,
             invalid: self.retired.invalid,
@@ -380,8 +380,8 @@ impl Program {
         let (counters, pending) = self.attachment.counters_and_pending();
         let totals = Totals {
             counters,
-            drained_before: self.before.settled,
-            unsettled: self.before.unsettled,
+            drained_before: self.earlier_drains.settled,
+            unsettled: self.earlier_drains.unsettled,
             pending: if self.given_up.is_some() { 0 } else { pending },
             released: self.given_up.unwrap_or(0),
             drain: self.figures,
@@ -390,7 +390,7 @@ impl Program {
     }
 
     /// Its own counters, if they are found now to contradict each other by more than recording meanwhile can explain.
-    pub(super) fn turns_out_unsound(&mut self) -> Option<ProgramCounters> {
+    pub(super) fn check_unsound(&mut self) -> Option<ProgramCounters> {
         if (0..DOUBTS).any(|_| self.totals().is_nearly_sound()) {
             return None;
         }

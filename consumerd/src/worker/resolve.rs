@@ -16,7 +16,7 @@ use crate::hash::Map;
 pub(super) struct Texts {
     texts: Map<u32, Arc<str>>,
     endpoints: Map<u32, Arc<Endpoint>>,
-    labels: Vec<Known>,
+    labels: Vec<CachedLabels>,
     /// Index in `labels` by ids.
     by_ids: Map<Ids, usize>,
     /// Index in `labels` of the last record's labels.
@@ -31,7 +31,7 @@ type Ids = (u64, u32);
 
 /// Labels whose texts are all in the table of names.
 #[derive(Debug)]
-struct Known {
+struct CachedLabels {
     ids: Ids,
     labels: Labels,
     /// Index of the labels that followed these last time: programs write the same sequences of records over and over.
@@ -113,10 +113,10 @@ impl Texts {
     #[cold]
     fn learn(&mut self, attachment: &Attachment, record: &Record<'_>, ids: Ids) -> Option<usize> {
         let labels = self.new_labels(attachment, record)?;
-        let has_room = self.has_room_for(labels.place.bytes() + size_of::<Known>());
+        let has_room = self.has_room_for(labels.place.bytes() + size_of::<CachedLabels>());
         has_room.then(|| {
             let index = self.labels.len();
-            self.labels.push(Known { ids, labels, next: 0 });
+            self.labels.push(CachedLabels { ids, labels, next: 0 });
             self.by_ids.insert(ids, index);
             index
         })

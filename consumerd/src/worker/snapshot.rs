@@ -8,7 +8,7 @@ use blkin_ringbuf::saved::{self, Identity, Saved};
 
 use super::engine::Engine;
 use super::program::Program;
-use super::told::Told;
+use super::program_log::ProgramLog;
 use crate::config::Config;
 use crate::settings::peer::Reach;
 use crate::settings::rules::Target;
@@ -65,7 +65,7 @@ impl Recorders for Rings {
         Some(RingsCopy { file, is_final })
     }
 
-    fn taken(&self, number: u64) {
+    fn note_snapshot_sent(&self, number: u64) {
         if let Some(program) =
             self.engine().programs_mut().get_mut(&number).filter(|p| p.kept_bytes().is_some())
         {
@@ -103,7 +103,7 @@ pub(super) fn keep_within_bounds(
     programs: &mut BTreeMap<u64, Box<Program>>,
     config: &Config,
     now: Duration,
-    told: &mut Told,
+    log: &mut ProgramLog,
 ) -> u64 {
     let mut kept: Vec<(Duration, u64, u64)> = programs
         .iter()
@@ -122,7 +122,7 @@ pub(super) fn keep_within_bounds(
         (left, bytes) = (left - 1, bytes - own);
         if let Some(program) = programs.get_mut(&number) {
             let annotations = program.give_up();
-            told.given_up(&program.label, annotations);
+            log.given_up(&program.label, annotations);
             evicted += 1;
         }
     }

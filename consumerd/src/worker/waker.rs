@@ -21,7 +21,7 @@ use blkin_ringbuf::wake::{MAX_PROGRAMS, Waiter, Woken, is_supported};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::io::unix::AsyncFd;
 
-use crate::link::{told, watch};
+use crate::link::{wait_and_reset, watch};
 use crate::settings::Settings;
 
 /// How often programs woke the worker.
@@ -64,10 +64,10 @@ impl Waker {
     /// # Errors
     /// When the thread cannot be started, or no file descriptor is left.
     pub(super) fn start(heartbeat: Heartbeat) -> io::Result<Self> {
-        let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let own_event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wakes = Wakes::default();
         let thread = if is_supported() {
-            let thread = Arc::new(Thread::new(ours.try_clone()?, wakes.clone()));
+            let thread = Arc::new(Thread::new(own_event.try_clone()?, wakes.clone()));
             let waiting = thread.clone();
             threads::start("blkin-wake", move || waiting.run(heartbeat))?;
             Some(thread)
@@ -78,7 +78,7 @@ impl Waker {
             );
             None
         };
-        let event = watch(ours)?;
+        let event = watch(own_event)?;
         Ok(Self { thread, event, activity: Activity::default(), changes: None, wakes })
     }
 
@@ -135,7 +135,7 @@ impl Waker {
     /// # Errors
     /// Any error of the system.
     pub(super) async fn woken(&self) -> io::Result<()> {
-        told(&self.event).await
+        wait_and_reset(&self.event).await
     }
 }
 

@@ -48,7 +48,7 @@ impl Engine {
         match self.try_attach(&offered) {
             Err(error) if !self.is_rebuilt && is_shortage(&error) => return Err(error),
             Err(error) if is_shortage(&error) => {
-                self.told.late(&offered.identity, &error);
+                self.program_log.late(&offered.identity, &error);
                 self.late.push(offered);
             }
             Err(error) => self.reject(&offered, &error),
@@ -92,7 +92,7 @@ impl Engine {
 
     fn reject(&mut self, offered: &Offered, error: &AttachError) {
         let Offered { identity, control, .. } = offered;
-        self.told.unattached(identity.pid, &identity.comm, error);
+        self.program_log.unattached(identity.pid, &identity.comm, error);
         if matches!(error, AttachError::Version { .. }) {
             // If the program cannot be told, it has brought that about itself.
             let _ = Unread::Version.tell(control);

@@ -66,10 +66,10 @@ impl Engine {
 
     /// Finds programs whose counters contradict each other, because something may have written into their memory. What they claim
     /// would spoil every sum.
-    fn doubt_programs(&mut self) {
+    fn check_program_counters(&mut self) {
         for program in self.programs.values_mut() {
-            if let Some(counters) = program.turns_out_unsound() {
-                self.told.unsound(&program.label, &counters);
+            if let Some(counters) = program.check_unsound() {
+                self.program_log.unsound(&program.label, &counters);
                 self.unsound_programs += 1;
             }
         }
@@ -77,7 +77,7 @@ impl Engine {
 
     /// All figures for `/metrics`, at one moment.
     pub(in crate::worker) fn snapshot(&mut self) -> Snapshot {
-        self.doubt_programs();
+        self.check_program_counters();
         // If the holder's counters are damaged, the last ones are shown until the holder writes them again.
         self.holder = counters::read(self.staging.memory()).unwrap_or(self.holder);
         Snapshot {

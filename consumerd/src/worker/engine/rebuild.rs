@@ -3,7 +3,7 @@
 use super::{Engine, Staged};
 use crate::config::Config;
 use crate::staging::{Memfd, Recovered, Staging, StagingError};
-use crate::worker::shown::Shown;
+use crate::worker::shown_figures::ShownFigures;
 
 /// Frames that are read between two heartbeats.
 const FRAMES_A_BEAT: usize = 64;
@@ -106,9 +106,9 @@ impl Engine {
 
     /// Continues from the figures that `/metrics` last showed, so that no counter goes back.
     fn go_on_from_shown(&mut self) -> Result<(), StagingError> {
-        let shown = Shown::read(&self.shown)?.unwrap_or_else(|| {
+        let shown = ShownFigures::read(&self.shown)?.unwrap_or_else(|| {
             tracing::error!("the staging memory was damaged: the counters last shown in /metrics are unknown, and may go back");
-            Shown::default()
+            ShownFigures::default()
         });
         self.ledger.goes_on_from(|sink| shown.settled(sink));
         self.spans.split = self.spans.split.max(shown.spans_split());

@@ -41,7 +41,7 @@ impl Engine {
         let program = self.programs.remove(&number)?;
         let mut totals = program.totals().without_broken_off();
         if !totals.is_sound() {
-            self.told.unsound(&program.label, &totals.counters);
+            self.program_log.unsound(&program.label, &totals.counters);
             self.unsound_programs += 1;
             totals = totals.without_its_word();
         }

@@ -233,7 +233,8 @@ impl Engine {
     }
 
     pub(super) fn end_programs(&mut self, now: Duration) {
-        self.recorders_evicted += keep_within_bounds(&mut self.programs, &self.config, now, &mut self.told);
+        self.recorders_evicted +=
+            keep_within_bounds(&mut self.programs, &self.config, now, &mut self.program_log);
         // Sorted by number, like `programs`.
         let mut ended = Vec::new();
         for (number, program) in &mut self.programs {

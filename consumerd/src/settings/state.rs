@@ -28,13 +28,13 @@ struct Inner {
     rules: Rules,
     /// None only in tests.
     file: Option<RulesFile>,
-    programs: BTreeMap<u64, Live>,
+    programs: BTreeMap<u64, AttachedProgram>,
     /// How often a program was attached or departed.
     changes: u64,
 }
 
 #[derive(Debug)]
-struct Live {
+struct AttachedProgram {
     subject: Subject,
     page: ControlPage,
 }
@@ -62,10 +62,10 @@ impl Settings {
     /// Adds a program, and writes what the rules say about it to its control page.
     pub fn attach(&self, program: &Program, page: ControlPage) {
         let (uid, pid, comm) = (program.uid, program.pid, program.comm.clone());
-        let live = Live { subject: Subject { uid, pid, born: born(pid), comm }, page };
+        let attached = AttachedProgram { subject: Subject { uid, pid, born: born(pid), comm }, page };
         let mut inner = self.lock();
-        live.tell(&inner.rules);
-        inner.programs.insert(program.number, live);
+        attached.apply_rules(&inner.rules);
+        inner.programs.insert(program.number, attached);
         inner.changes += 1;
     }
 
@@ -85,7 +85,7 @@ impl Settings {
 
     /// The control pages of all programs, by number.
     pub fn pages(&self) -> Vec<(u64, ControlPage)> {
-        self.lock().programs.iter().map(|(number, live)| (*number, live.page.clone())).collect()
+        self.lock().programs.iter().map(|(number, program)| (*number, program.page.clone())).collect()
     }
 
     /// A number that grows whenever a program is attached or departs.
@@ -97,10 +97,11 @@ impl Settings {
     pub fn figures(&self) -> Figures {
         let inner = self.lock();
         let label = |subject: &Subject| format!("{}:{}", subject.comm, subject.pid);
-        let told = |live: &Live| (label(&live.subject), inner.rules.in_force(&live.subject));
+        let in_force =
+            |program: &AttachedProgram| (label(&program.subject), inner.rules.in_force(&program.subject));
         Figures {
             rules: inner.rules.all().len() as u64,
-            programs: inner.programs.values().map(told).collect(),
+            programs: inner.programs.values().map(in_force).collect(),
         }
     }
 
@@ -116,7 +117,7 @@ impl Settings {
     }
 
     /// The answer to a request for rings when no program matches.
-    pub(super) fn nobody(&self, target: &Target, reach: Reach) -> Answer {
+    pub(super) fn no_match_answer(&self, target: &Target, reach: Reach) -> Answer {
         let nobody = "no program that you may read is attached";
         let whom = match target {
             Target::All => return Answer::refused(Cause::UnknownPid, nobody),
@@ -170,7 +171,7 @@ impl Inner {
             file.write(&rules).map_err(failed)?;
         }
         self.rules = rules;
-        self.programs.values().for_each(|live| live.tell(&self.rules));
+        self.programs.values().for_each(|program| program.apply_rules(&self.rules));
         Ok(())
     }
 
@@ -194,12 +195,12 @@ impl Inner {
 
     /// Programs that still run.
     fn running(&self) -> impl Iterator<Item = &Subject> {
-        self.programs.values().map(|live| &live.subject).filter(|subject| !has_ended(subject))
+        self.programs.values().map(|program| &program.subject).filter(|subject| !has_ended(subject))
     }
 
     /// Text for people: which programs the client may set or read.
     fn named(&self, reach: Reach, is_meant: impl Fn(&Subject) -> bool) -> String {
-        let subjects = self.programs.values().map(|live| &live.subject);
+        let subjects = self.programs.values().map(|program| &program.subject);
         let mut within: Vec<String> = subjects
             .filter(|subject| reach.holds(subject.uid) && is_meant(subject))
             .map(|subject| format!("{} ({})", subject.pid, subject.comm))
@@ -228,8 +229,9 @@ impl Inner {
     fn forget_dead(&mut self) {
         let mut rules = self.rules.clone();
         let programs = &self.programs;
-        let lives =
-            |pid, born| programs.values().any(|live| (live.subject.pid, live.subject.born) == (pid, born));
+        let lives = |pid, born| {
+            programs.values().any(|program| (program.subject.pid, program.subject.born) == (pid, born))
+        };
         if rules.forget_dead(lives) && self.replace(rules).is_err() {
             // These rules concern no program, and will be dropped with the next change.
             tracing::debug!("failed to forget the rules about a process that has ended");
@@ -237,8 +239,8 @@ impl Inner {
     }
 }
 
-impl Live {
-    fn tell(&self, rules: &Rules) {
+impl AttachedProgram {
+    fn apply_rules(&self, rules: &Rules) {
         let in_force = rules.in_force(&self.subject);
         self.page.block_levels(in_force.blocked_levels());
         self.page.set_rate(in_force.rate);

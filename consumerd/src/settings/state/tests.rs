@@ -27,7 +27,7 @@ impl Page {
     }
 
     /// Blocked levels and rate, as the program reads them.
-    fn told(&self) -> (u64, u64) {
+    fn applied(&self) -> (u64, u64) {
         let mut words = [0; 16];
         assert_eq!(pread(&self.0, &mut words, 3 * 8).unwrap(), words.len());
         let [blocked, rate] =
@@ -71,13 +71,13 @@ fn a_setting_reaches_matching_programs_now_and_later() {
     let (osd, mon) = (attached(&settings, 1, 5, 101, "osd"), attached(&settings, 2, 5, 102, "mon"));
     let set = |request| concerned(ask(&settings, DAEMON, request));
     assert_eq!(set(r#"{"set":{"target":{"label":"osd"},"rate":100}}"#), [101]);
-    assert_eq!((osd.told(), mon.told()), ((0, 100), (0, 0)));
+    assert_eq!((osd.applied(), mon.applied()), ((0, 100), (0, 0)));
     assert_eq!(set(r#"{"set":{"target":"all","on":false}}"#), [101, 102]);
     assert_eq!(set(r#"{"set":{"target":{"pid":102},"on":true,"levels":["emerg","err"]}}"#), [102]);
-    assert_eq!((osd.told(), mon.told()), ((0xff, 100), (0xf6, 0)));
-    assert_eq!(attached(&settings, 3, 6, 103, "osd").told(), (0xff, 100));
+    assert_eq!((osd.applied(), mon.applied()), ((0xff, 100), (0xf6, 0)));
+    assert_eq!(attached(&settings, 3, 6, 103, "osd").applied(), (0xff, 100));
     assert_eq!(set(r#"{"reset":{}}"#), [101, 102, 103]);
-    assert_eq!((osd.told(), mon.told()), ((0, 0), (0, 0)));
+    assert_eq!((osd.applied(), mon.applied()), ((0, 0), (0, 0)));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn attaching_overwrites_old_settings_in_a_control_page() {
     before.block_levels(0xff);
     before.set_rate(3);
     settings.attach(&Program { number: 1, uid: 5, pid: 101, comm: "osd".into() }, before);
-    assert_eq!(page.told(), (0, 0));
+    assert_eq!(page.applied(), (0, 0));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn users_can_set_and_see_only_their_own_programs() {
     let user = Reach::Own(1000);
     let all_off = r#"{"set":{"target":"all","on":false}}"#;
     assert_eq!(concerned(ask(&settings, user, all_off)), [101]);
-    assert_eq!((own.told(), other.told()), ((0xff, 0), (0, 0)));
+    assert_eq!((own.applied(), other.applied()), ((0xff, 0), (0, 0)));
     let (cause, why) = refused(ask(&settings, user, r#"{"set":{"target":{"pid":102},"on":false}}"#));
     assert_eq!(cause, Cause::NotAllowed);
     assert!(why.contains("1001"), "{why}");
@@ -106,8 +106,8 @@ fn users_can_set_and_see_only_their_own_programs() {
     assert_eq!(cause, Cause::UnknownPid);
     assert!(why.contains("101 (osd)") && !why.contains("102"), "{why}");
     assert_eq!(concerned(ask(&settings, Reach::Own(1001), r#"{"reset":{}}"#)), [102]);
-    assert_eq!(own.told(), (0xff, 0));
-    assert_eq!(other.told(), (0, 0));
+    assert_eq!(own.applied(), (0xff, 0));
+    assert_eq!(other.applied(), (0, 0));
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn rules_outlive_the_worker_but_not_their_process() {
     let next = Settings::of_file(file.duplicate().unwrap()).unwrap();
     let page = attached(&next, 1, 5, own, "osd");
     next.complete();
-    assert_eq!((next.figures().rules, page.told()), (2, (0, 9)));
+    assert_eq!((next.figures().rules, page.applied()), (2, (0, 9)));
 
     let after = Settings::of_file(file).unwrap();
     let page = attached(&after, 2, 5, 102, "osd");
     after.complete();
-    assert_eq!((after.figures().rules, page.told()), (1, (0, 7)));
+    assert_eq!((after.figures().rules, page.applied()), (1, (0, 7)));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn rules_that_cannot_be_saved_do_not_take_effect() {
     let settings = Settings::of_file(Memfd::from_fd(file)).unwrap();
     let page = attached(&settings, 1, 5, 101, "osd");
     let (cause, _) = refused(ask(&settings, DAEMON, r#"{"set":{"target":"all","on":false}}"#));
-    assert_eq!((cause, page.told(), settings.figures().rules), (Cause::Failed, (0, 0), 0));
+    assert_eq!((cause, page.applied(), settings.figures().rules), (Cause::Failed, (0, 0), 0));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn an_ended_program_is_not_set_though_its_rings_are_kept() {
     let (cause, why) = refused(ask(&settings, DAEMON, &one));
     assert_eq!(cause, Cause::UnknownPid);
     assert!(why.ends_with("; these are: 102 (mon)"), "{why}");
-    let (_, why) = refused(settings.nobody(&Target::Pid(7), DAEMON));
+    let (_, why) = refused(settings.no_match_answer(&Target::Pid(7), DAEMON));
     assert!(why.contains(&format!("{pid} (osd), 102 (mon)")), "the ended program can still be read: {why}");
 }
 
@@ -192,9 +192,9 @@ fn a_label_is_cut_to_the_length_of_a_process_name() {
     let settings = Settings::default();
     let page = attached(&settings, 1, 5, 101, "a-very-long-nam");
     ask(&settings, DAEMON, r#"{"set":{"target":{"label":"a-very-long-name-indeed"},"rate":2}}"#);
-    assert_eq!(page.told(), (0, 2));
+    assert_eq!(page.applied(), (0, 2));
     let answer = ask(&settings, DAEMON, r#"{"reset":{"target":{"label":"a-very-long-name"}}}"#);
-    assert_eq!((concerned(answer), page.told()), (vec![101], (0, 0)));
+    assert_eq!((concerned(answer), page.applied()), (vec![101], (0, 0)));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_label_matches_both_the_real_and_the_shown_name() {
         let page = attached(&settings, 1, 5, 101, shown);
         for (rate, label) in [(2, name), (3, shown)] {
             ask(&settings, DAEMON, &format!(r#"{{"set":{{"target":{{"label":"{label}"}},"rate":{rate}}}}}"#));
-            assert_eq!(page.told(), (0, rate), "{label}");
+            assert_eq!(page.applied(), (0, rate), "{label}");
         }
     }
 }
@@ -214,7 +214,7 @@ fn a_process_with_several_programs_has_one_rule_for_all_of_them() {
     let settings = Settings::default();
     let pages = [attached(&settings, 1, 5, 101, "osd"), attached(&settings, 2, 5, 101, "osd")];
     ask(&settings, DAEMON, r#"{"set":{"target":{"pid":101},"on":false}}"#);
-    assert_eq!(pages.map(|page| page.told()), [(0xff, 0); 2]);
+    assert_eq!(pages.map(|page| page.applied()), [(0xff, 0); 2]);
     settings.depart(1);
     assert_eq!((settings.figures().rules, settings.figures().programs.len()), (1, 1));
     settings.depart(2);

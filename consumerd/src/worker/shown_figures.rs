@@ -14,9 +14,9 @@ const WORDS: usize = NAMES.len() * FIGURES + 1;
 
 /// Each sink's figures in the order of [`NAMES`], then spans that were split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shown([u64; WORDS]);
+pub(super) struct ShownFigures([u64; WORDS]);
 
-impl Shown {
+impl ShownFigures {
     /// Collects the figures of the sinks; 0 for those that are not configured, so that no old figures stay.
     pub(super) fn of<'a>(sinks: impl Iterator<Item = (&'a str, SinkFigures)>, spans_split: u64) -> Self {
         let mut shown = Self::default();

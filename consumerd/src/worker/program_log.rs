@@ -9,7 +9,7 @@ use crate::link::Program;
 
 /// The rate limit of each kind of line. `held_back` in a line is how many lines were suppressed before it.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ProgramLog {
     late: Notices,
     unattached: Notices,
     insane: Notices,
@@ -17,7 +17,7 @@ pub(super) struct Told {
     given_up: Notices,
 }
 
-impl Told {
+impl ProgramLog {
     /// The worker cannot attach to a program yet.
     pub(super) fn late(&mut self, program: &Program, error: &AttachError) {
         if let Some(held_back) = self.late.admit(Instant::now()) {

@@ -4,7 +4,7 @@ use crate::staging::ProgramState;
 
 /// Records that were drained before this daemon attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Before {
+pub(super) struct EarlierDrains {
     /// Records that were acknowledged or counted as lost.
     pub(super) settled: u64,
     /// The other records: their daemon ended before it knew what became of them. They may have arrived.
@@ -14,22 +14,22 @@ pub(super) struct Before {
     rings: Vec<Option<(u64, u64)>>,
 }
 
-impl Before {
+impl EarlierDrains {
     /// From the control page's figures of each ring, drained and settled. The program may write there, too, so they can be any
     /// numbers, and sums may wrap.
     pub(super) fn of_page(rings: impl Iterator<Item = (u64, u64)>) -> Self {
-        let mut before = Before { rings: rings.map(Some).collect(), ..Before::default() };
-        for ring in 0..before.rings.len() {
-            if let Some((drained, settled)) = before.rings[ring] {
-                before.add(drained, settled);
+        let mut drains = EarlierDrains { rings: rings.map(Some).collect(), ..EarlierDrains::default() };
+        for ring in 0..drains.rings.len() {
+            if let Some((drained, settled)) = drains.rings[ring] {
+                drains.add(drained, settled);
             }
         }
-        before
+        drains
     }
 
     /// As an earlier worker of this daemon found the figures and saved them.
     pub(super) fn of_checkpoint(saved: &ProgramState) -> Self {
-        Before { settled: saved.drained_before, unsettled: saved.unsettled, rings: Vec::new() }
+        EarlierDrains { settled: saved.drained_before, unsettled: saved.unsettled, rings: Vec::new() }
     }
 
     /// Notes that this daemon itself has drained the ring from `records` on.
@@ -52,23 +52,23 @@ mod tests {
 
     #[test]
     fn settled_and_unsettled_are_separated_ring_by_ring() {
-        let before = Before::of_page([(10, 10), (7, 3), (0, 0), (5, 9)].into_iter());
-        assert_eq!((before.settled, before.unsettled), (10 + 3 + 5, 4));
+        let drains = EarlierDrains::of_page([(10, 10), (7, 3), (0, 0), (5, 9)].into_iter());
+        assert_eq!((drains.settled, drains.unsettled), (10 + 3 + 5, 4));
     }
 
     #[test]
     fn own_records_do_not_count_and_none_counts_twice() {
-        let mut before = Before::of_page([(10, 6), (7, 7)].into_iter());
-        before.begins_at(0, 8);
-        assert_eq!((before.settled, before.unsettled), (6 + 7, 2));
-        before.begins_at(0, 3);
-        before.begins_at(9, 3);
-        assert_eq!((before.settled, before.unsettled), (6 + 7, 2));
+        let mut drains = EarlierDrains::of_page([(10, 6), (7, 7)].into_iter());
+        drains.begins_at(0, 8);
+        assert_eq!((drains.settled, drains.unsettled), (6 + 7, 2));
+        drains.begins_at(0, 3);
+        drains.begins_at(9, 3);
+        assert_eq!((drains.settled, drains.unsettled), (6 + 7, 2));
     }
 
     #[test]
     fn absurd_figures_in_a_page_saturate() {
-        let before = Before::of_page([(u64::MAX, 0), (u64::MAX, u64::MAX)].into_iter());
-        assert_eq!((before.settled, before.unsettled), (u64::MAX, u64::MAX));
+        let drains = EarlierDrains::of_page([(u64::MAX, 0), (u64::MAX, u64::MAX)].into_iter());
+        assert_eq!((drains.settled, drains.unsettled), (u64::MAX, u64::MAX));
     }
 }

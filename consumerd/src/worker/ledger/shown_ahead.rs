@@ -10,9 +10,9 @@ use crate::sinks::queue::{ByOutcome, Outcome};
 
 /// The annotations of one sink that were shown as settled, by outcome; never more than the sink has in flight.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ahead(ByOutcome);
+pub(super) struct ShownAhead(ByOutcome);
 
-impl Ahead {
+impl ShownAhead {
     /// From what was shown, and what is counted now.
     pub(super) fn of(shown: ByOutcome, now: &SinkFigures) -> Self {
         let (mut ahead, mut in_flight) = (ByOutcome::default(), now.in_flight);

@@ -8,12 +8,12 @@ use tokio::runtime::{Builder, EnterGuard, Runtime};
 /// The runtime. If its thread cannot be started, it is dropped within the other runtime, where Tokio panics if a drop has to wait;
 /// so this one is shut down in the background.
 #[derive(Debug)]
-pub(crate) struct Apart(Option<Runtime>);
+pub(crate) struct SecondRuntime(Option<Runtime>);
 
-impl Apart {
+impl SecondRuntime {
     /// Builds the runtime.
-    pub(crate) fn build(builder: &mut Builder) -> io::Result<Apart> {
-        Ok(Apart(Some(builder.enable_all().build()?)))
+    pub(crate) fn build(builder: &mut Builder) -> io::Result<SecondRuntime> {
+        Ok(SecondRuntime(Some(builder.enable_all().build()?)))
     }
 
     /// Makes it the current runtime while the guard lives, so that sockets created meanwhile belong to it.
@@ -27,7 +27,7 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for SecondRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -41,10 +41,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_runtime_can_be_dropped_inside_another_runtime() {
-        let apart = Apart::build(&mut Builder::new_current_thread()).unwrap();
+        let runtime = SecondRuntime::build(&mut Builder::new_current_thread()).unwrap();
         let (driven, told) = tokio::sync::oneshot::channel();
-        drop(Apart::build(&mut Builder::new_current_thread()).unwrap());
-        let thread = std::thread::spawn(move || apart.drive(async { driven.send(()).unwrap() }));
+        drop(SecondRuntime::build(&mut Builder::new_current_thread()).unwrap());
+        let thread = std::thread::spawn(move || runtime.drive(async { driven.send(()).unwrap() }));
         told.await.unwrap();
         thread.join().unwrap();
     }

@@ -53,7 +53,7 @@ fn port_of(host: &str) -> Option<&str> {
 }
 
 /// Names the port that was used if the address has none: no daemon listens there by default.
-fn unsaid_port(base: &str) -> &'static str {
+fn implied_port_note(base: &str) -> &'static str {
     let host = base.strip_prefix("http://").and_then(|rest| rest.split('/').next());
     if host.is_some_and(|host| port_of(host).is_none()) { " at port 80, as it names none" } else { "" }
 }
@@ -73,7 +73,7 @@ pub(crate) fn unanswered(
             NoAnswer::Silence(format!("{base} was reached, but did not answer within {patience:?}{hint}"))
                 .into()
         }
-        other => plain(other).context(format!("failed to reach {base}{}{hint}", unsaid_port(base))),
+        other => plain(other).context(format!("failed to reach {base}{}{hint}", implied_port_note(base))),
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use self::again::Again;
+use self::reconnect::Reconnect;
 use crate::http;
 use crate::json;
 use crate::moments;
@@ -21,7 +21,7 @@ use crate::span::Span;
 use crate::terminal::{Colour, MOST_COLUMNS, Style, fit, safe, wrapped};
 use crate::units;
 
-mod again;
+mod reconnect;
 
 /// Longest event that is read. By default the daemons accept no span as large (`max_message_mib`).
 const MAX_EVENT_BYTES: u64 = 64 << 20;
@@ -318,11 +318,11 @@ pub fn print(url: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
         let _unsaid = writeln!(io::stderr(), "{base}: spans as they arrive, until Ctrl-C");
     }
     let mut left = wanted.limit.unwrap_or(u64::MAX);
-    let mut again = Again::default();
+    let mut reconnect = Reconnect::default();
     loop {
         match follow(stream, &mut left, json, style, &mut io::stdout().lock()) {
             Err(error) if error.is::<Lost>() && !wanted.no_reconnect => {
-                stream = again.connect(error, || watch(url, wanted))?;
+                stream = reconnect.connect(error, || watch(url, wanted))?;
             }
             followed => return followed,
         }

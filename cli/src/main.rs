@@ -74,7 +74,7 @@ impl Collector {
 }
 
 /// The same option for commands whose queries a Zipkin server does not answer.
-fn ours(collector: Arg) -> Arg {
+fn describe_blkin_collector(collector: Arg) -> Arg {
     collector.help("The collector to read from")
 }
 
@@ -99,7 +99,7 @@ enum Command {
         collector: Collector,
     },
     /// Average, median and longest time between two annotations of a span, by service, such as each daemon's journaling time
-    #[command(after_help = stats::NOTE, mut_arg("collector", ours))]
+    #[command(after_help = stats::NOTE, mut_arg("collector", describe_blkin_collector))]
     Stats {
         #[command(flatten)]
         wanted: StatsArguments,
@@ -115,7 +115,7 @@ enum Command {
         collector: Collector,
     },
     /// List what the collector rejected recently, and why
-    #[command(mut_arg("collector", ours))]
+    #[command(mut_arg("collector", describe_blkin_collector))]
     Rejects {
         /// How many to list; the collector keeps the last 256
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]

@@ -155,14 +155,14 @@ struct Program {
 /// # Errors
 /// When the daemon cannot be reached, or refuses; the error contains its reason.
 pub fn run(arguments: &SetArguments, json: bool, style: Style) -> Result<String> {
-    told(arguments, &ask(&arguments.socket, &request(arguments))?, json, style)
+    answer_text(arguments, &ask(&arguments.socket, &request(arguments))?, json, style)
 }
 
 /// The text to print for the daemon's answer.
 ///
 /// # Errors
 /// When the answer is a refusal, or cannot be understood.
-pub fn told(arguments: &SetArguments, text: &str, json: bool, style: Style) -> Result<String> {
+pub fn answer_text(arguments: &SetArguments, text: &str, json: bool, style: Style) -> Result<String> {
     let unreadable = || format!("failed to understand what {} answered", arguments.socket.path.display());
     let answer: Answer = serde_json::from_str(text).with_context(unreadable)?;
     let done = match answer {

@@ -16,7 +16,7 @@ const NAME_COLUMNS: usize = 40;
 
 /// A sentence for a drawing of that many microseconds in which a server's half lies outside its client's: which clock differs most,
 /// and by how much at least. None if no half does, or not so far that it shows.
-pub(crate) fn told(spans: &[Span], drawn_us: u64) -> Option<String> {
+pub(crate) fn warning(spans: &[Span], drawn_us: u64) -> Option<String> {
     let client_of: HashMap<&str, &Span> =
         spans.iter().filter(|span| is_client(span)).map(|span| (span.id.as_str(), span)).collect();
     let servers = spans.iter().filter(|span| span.shared);
@@ -71,7 +71,7 @@ mod tests {
     fn told_of(server: Span) -> Option<String> {
         let spans = [server, half("gateway", 1_000_000, 4_000)];
         let (begin, end) = crate::span::extent(&spans).unwrap();
-        told(&spans, end - begin)
+        warning(&spans, end - begin)
     }
 
     #[test]
@@ -95,6 +95,6 @@ mod tests {
         ] {
             assert_eq!(told_of(server.clone()), None, "{server:?}");
         }
-        assert_eq!(told(&[half("osd.0", 1, 1), half("gateway", 9, 2)], 10), None);
+        assert_eq!(warning(&[half("osd.0", 1, 1), half("gateway", 9, 2)], 10), None);
     }
 }

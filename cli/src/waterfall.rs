@@ -59,7 +59,7 @@ fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> 
     let title = format!("trace {}", safe(id));
     let lines = filled([&*title, &count, &depth, &took, &when], style.columns);
     let lines = lines.join("\n").replacen(&title, &style.paint(Colour::Bold, &title), 1) + "\n";
-    let skew = skew::told(spans, end - begin).unwrap_or_default();
+    let skew = skew::warning(spans, end - begin).unwrap_or_default();
     let below = wrapped(&skew, style.columns).into_iter().filter(|line| !line.is_empty());
     below.fold(lines, |lines, line| lines + &style.paint(Colour::Yellow, &line) + "\n")
 }

@@ -42,11 +42,11 @@ fn check_set(json: &[u8], style: Style) {
     let Ok(text) = str::from_utf8(json) else { return };
     for words in [&["set", "--show"][..], &["set", "--all", "--off"]] {
         let arguments = Command::try_parse_from(words).ok().expect("words that are understood").set;
-        match set::told(&arguments, text, false, style) {
+        match set::answer_text(&arguments, text, false, style) {
             Ok(text) => check(&text, 1),
             Err(refused) => check(&refused.to_string(), 0),
         }
-        let _json = set::told(&arguments, text, true, style);
+        let _json = set::answer_text(&arguments, text, true, style);
     }
 }
 

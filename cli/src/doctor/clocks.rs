@@ -1,7 +1,7 @@
 //! How far the collector's clock is from this machine's: each span is placed by the clock of the machine that recorded it.
 
 use super::Check;
-use super::daemons::Said;
+use super::daemons::DaemonAnswers;
 use crate::http::Dated;
 use crate::units;
 
@@ -11,14 +11,14 @@ const DATE_US: i64 = 2_000_000;
 const LEAST_US: i64 = 1_000_000;
 
 /// None if the clocks agree as far as whole seconds show, or if the answer had no date.
-pub(super) fn check(said: &Said) -> Option<Check> {
-    let ahead_us = surely_ahead_us(said.dated()?);
+pub(super) fn check(answers: &DaemonAnswers) -> Option<Check> {
+    let ahead_us = surely_ahead_us(answers.dated()?);
     let (way, other) = if ahead_us > 0 { ("ahead of", "behind") } else { ("behind", "ahead") };
     let far = units::duration(ahead_us.unsigned_abs());
     (ahead_us.abs() >= LEAST_US).then(|| {
         Check::warning(
             "clocks",
-            format!("the clock of {} is {far} {way} this machine's, or more", said.base),
+            format!("the clock of {} is {far} {way} this machine's, or more", answers.base),
             format!(
                 "set the clock that is wrong, and run NTP or PTP on both machines: what programs record here appears that far \
                  {other} in traces, and searches for the last minutes or hours may not find it"
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_collector_whose_clock_differs_is_a_warning() {
         let at = |status: &'static str| {
-            Said::by_collector(answering(move |_| (status, "blkin_collector_commits_total 1\n")))
+            DaemonAnswers::ask_collector(answering(move |_| (status, "blkin_collector_commits_total 1\n")))
         };
         let past = check(&at("200 OK\r\ndate: Fri, 20 Nov 2020 19:52:00 GMT")).unwrap();
         assert!(
@@ -76,6 +76,6 @@ mod tests {
         let future = check(&at("200 OK\r\ndate: Fri, 20 Nov 2099 19:52:00 GMT")).unwrap();
         assert!(future.found.contains(" d ahead of this machine's"), "{}", future.found);
         assert!(check(&at("200 OK")).is_none(), "an answer without a date");
-        assert!(check(&Said::by_collector(Client::new("127.0.0.1:1"))).is_none());
+        assert!(check(&DaemonAnswers::ask_collector(Client::new("127.0.0.1:1"))).is_none());
     }
 }

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a daemon says about itself. Health and metrics are requested once each, and metrics only if health was answered, so a
 /// stopped daemon costs a single wait.
-pub(super) struct Said {
+pub(super) struct DaemonAnswers {
     /// Its address without the scheme, and the same with it.
     pub(super) host: String,
     pub(super) base: String,
@@ -26,27 +26,27 @@ pub(super) struct Said {
     metrics: Option<String>,
 }
 
-impl Said {
+impl DaemonAnswers {
     /// Asks the daemon at `client`, whose health is at `path`.
-    pub(super) fn by(client: Client, path: &str) -> Said {
-        Said::asked(&client.patient_for(PATIENCE), path)
+    pub(super) fn ask(client: Client, path: &str) -> DaemonAnswers {
+        DaemonAnswers::request(&client.patient_for(PATIENCE), path)
     }
 
     /// Asks the collector, which may be a Zipkin server: that serves its health at `/health`, where our collector says less than
     /// at `/healthz`.
-    pub(super) fn by_collector(client: Client) -> Said {
+    pub(super) fn ask_collector(client: Client) -> DaemonAnswers {
         let client = client.patient_for(PATIENCE);
-        let said = Said::asked(&client, "/health");
-        if !said.has_metrics("blkin_collector_") {
-            return said;
+        let answers = DaemonAnswers::request(&client, "/health");
+        if !answers.has_metrics("blkin_collector_") {
+            return answers;
         }
-        Said { health: client.get("/healthz", &[]), ..said }
+        DaemonAnswers { health: client.get("/healthz", &[]), ..answers }
     }
 
-    fn asked(client: &Client, path: &str) -> Said {
+    fn request(client: &Client, path: &str) -> DaemonAnswers {
         let health = client.get(path, &[]);
         let metrics = health.as_ref().ok().and_then(|_| client.get_ok("/metrics", &[]).ok());
-        Said { host: client.host().to_owned(), base: client.base().to_owned(), health, metrics }
+        DaemonAnswers { host: client.host().to_owned(), base: client.base().to_owned(), health, metrics }
     }
 
     /// Its metrics, if it can be read.
@@ -88,9 +88,9 @@ impl Said {
 pub(super) const OF_CONSUMERD: &str = "blkin_offers";
 
 /// Whether consumerd's workers are alive.
-pub(super) fn consumerd(said: &Said) -> Check {
+pub(super) fn consumerd(answers: &DaemonAnswers) -> Check {
     let advice = format!("{}, or name its metrics address with --consumerd", start("consumerd"));
-    health("consumerd", said, Some(OF_CONSUMERD), &advice)
+    health("consumerd", answers, Some(OF_CONSUMERD), &advice)
 }
 
 /// A destination that accepts nothing of what a daemon delivers, as `/healthz` describes it.
@@ -154,13 +154,13 @@ fn unreachable(daemon: &str) -> String {
 }
 
 /// A warning for every upstream or file that accepts nothing of what consumerd ships.
-pub(super) fn sinks(said: &Said) -> Vec<Check> {
+pub(super) fn sinks(answers: &DaemonAnswers) -> Vec<Check> {
     let sink = |trouble: &Trouble| {
         let Trouble { name, to, cause, reason, seconds } = trouble;
         let found = format!("{name} has shipped nothing to {to} for {seconds} s ({cause}): {reason}");
         Check::warning("consumerd's sinks", found, trouble.advice("consumerd"))
     };
-    said.troubles().iter().map(sink).collect()
+    answers.troubles().iter().map(sink).collect()
 }
 
 /// A warning if consumerd has no sink at all.
@@ -173,34 +173,34 @@ pub(super) fn no_sink(consumerd: &Metrics) -> Option<Check> {
 }
 
 /// Whether a relay's workers are alive.
-pub(super) fn relay(said: &Said) -> Check {
+pub(super) fn relay(answers: &DaemonAnswers) -> Check {
     let advice = format!("{} there, or name its metrics address with --relay", start("relay"));
-    health("relay", said, Some("blkin_relay_"), &advice)
+    health("relay", answers, Some("blkin_relay_"), &advice)
 }
 
 /// A warning for every upstream that accepts nothing of what a relay forwards, and for the relay's spool if that accepts nothing.
-pub(super) fn deliveries(said: &Said) -> Vec<Check> {
+pub(super) fn deliveries(answers: &DaemonAnswers) -> Vec<Check> {
     let delivery = |trouble: &Trouble| {
         let Trouble { name, to, cause, reason, seconds } = trouble;
         let found = format!(
             "{}: the {name} {to} has accepted nothing for {seconds} s ({cause}): {reason}",
-            said.base
+            answers.base
         );
         Check::warning("relay's deliveries", found, trouble.advice("the relay"))
     };
-    said.troubles().iter().map(delivery).collect()
+    answers.troubles().iter().map(delivery).collect()
 }
 
 /// Whether traces have somewhere to go, and can be read. A Zipkin server will do.
-pub(super) fn collector(said: &Said, consumerd: Option<&Metrics>) -> Check {
-    let elsewhere = consumerd.filter(|_| is_here(&said.host)).and_then(ships_to);
+pub(super) fn collector(answers: &DaemonAnswers, consumerd: Option<&Metrics>) -> Check {
+    let elsewhere = consumerd.filter(|_| is_here(&answers.host)).and_then(ships_to);
     let advice = elsewhere.unwrap_or_else(|| format!("{}, or name it with --collector", start("collector")));
-    let check = health("collector", said, None, &advice);
-    if said.is_held_up_by_its_disk() {
+    let check = health("collector", answers, None, &advice);
+    if answers.is_held_up_by_its_disk() {
         let advice = "its disk accepts no writes, see below: it continues by itself once the disk does";
         return Check { advice: Some(advice.to_owned()), ..check };
     }
-    if check.status == Status::Ok && said.metrics.as_deref().is_some_and(is_zipkins) {
+    if check.status == Status::Ok && answers.metrics.as_deref().is_some_and(is_zipkins) {
         let silence = "a Zipkin server, which has no figures for the ledger";
         return Check { found: format!("{}: {silence}", check.found), ..check };
     }
@@ -229,11 +229,11 @@ fn upstreams(consumerd: &Metrics) -> Vec<String> {
 
 /// A warning for every server that this machine's consumerd ships to and that cannot be reached. consumerd connects only once
 /// there is something to ship, so a wrong address would otherwise show with the first request only.
-pub(super) fn unreached(said: &Said, consumerd: &Metrics) -> Vec<Check> {
-    let Said { host, .. } = said;
+pub(super) fn unreached(answers: &DaemonAnswers, consumerd: &Metrics) -> Vec<Check> {
+    let DaemonAnswers { host, .. } = answers;
     let name = host.rsplit_once(':').map_or(&**host, |(name, _)| name).trim_matches(['[', ']']);
     let is_own = UdpSocket::bind((name, 0)).is_ok();
-    let troubles = said.troubles();
+    let troubles = answers.troubles();
     let is_untold = |to: &String| is_own && troubles.iter().all(|trouble| trouble.to != *to);
     let unreached = |to: String| {
         let found = format!("nothing can be shipped to {to}, which cannot be reached: {}", reach(&to).err()?);
@@ -269,21 +269,22 @@ fn is_here(host: &str) -> bool {
 }
 
 /// Warnings for the parts of the collector that cannot write to its disk, or cannot trust its clock.
-pub(super) fn disk_and_clock(said: &Said) -> Vec<Check> {
+pub(super) fn disk_and_clock(answers: &DaemonAnswers) -> Vec<Check> {
     let writer = |trouble: &Trouble| {
         let Trouble { name: what, to, cause, reason, seconds } = trouble;
-        let found = format!("{}: its {what} has been failing for {seconds} s ({cause}): {reason}", said.base);
+        let found =
+            format!("{}: its {what} has been failing for {seconds} s ({cause}): {reason}", answers.base);
         let name = if to == "clock" { "collector's clock" } else { "collector's disk" };
         Check::warning(name, found, trouble.advice("the collector"))
     };
-    said.troubles().iter().map(writer).collect()
+    answers.troubles().iter().map(writer).collect()
 }
 
 /// Whether a daemon is healthy, and, if a prefix of its metrics is given, whether it is that daemon.
-fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) -> Check {
-    let base = &said.base;
-    match &said.health {
-        Ok(Answer { status: 200, .. }) if metrics.is_some_and(|metrics| !said.has_metrics(metrics)) => {
+fn health(name: &'static str, answers: &DaemonAnswers, metrics: Option<&str>, advice: &str) -> Check {
+    let base = &answers.base;
+    match &answers.health {
+        Ok(Answer { status: 200, .. }) if metrics.is_some_and(|metrics| !answers.has_metrics(metrics)) => {
             Check::failed(name, format!("{base} is healthy, but is not a {name}"), advice)
         }
         Ok(Answer { status: 200, .. }) => Check::ok(name, format!("{base} is healthy")),
@@ -365,22 +366,22 @@ mod tests {
         answering(move |_| (status, body))
     }
 
-    fn said(client: Client) -> Said {
-        Said::by(client, "/healthz")
+    fn answers(client: Client) -> DaemonAnswers {
+        DaemonAnswers::ask(client, "/healthz")
     }
 
     #[test]
     fn a_stopped_daemon_is_distinguished_from_an_absent_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Client::new(&listener.local_addr().unwrap().to_string());
-        let silent = Said::asked(&client.patient_for(Duration::from_millis(1)), "/healthz");
+        let silent = DaemonAnswers::request(&client.patient_for(Duration::from_millis(1)), "/healthz");
         let check = consumerd(&silent);
         assert!(check.found.ends_with(" accepts connections and does not answer"), "{}", check.found);
         assert!(check.advice.unwrap().contains("whether somebody stopped it"));
         listener.set_nonblocking(true).unwrap();
         assert!(listener.incoming().take_while(Result::is_ok).count() <= 1, "it was asked again");
 
-        let away = consumerd(&said(Client::new("127.0.0.1:1")));
+        let away = consumerd(&answers(Client::new("127.0.0.1:1")));
         assert!(away.found.ends_with("Connection refused (os error 111)"), "{}", away.found);
         assert!(away.advice.unwrap().starts_with("start blkin-consumerd"));
     }
@@ -407,37 +408,37 @@ mod tests {
         let to = server.local_addr().unwrap().to_string();
         let metrics = format!("blkin_sink_since_success_seconds{{sink=\"scribe\",to=\"{to}\"}} 1\n");
         let metrics = Metrics::parse(&metrics);
-        let here = || said(serving("200 OK", r#"{"troubles":[]}"#));
+        let here = || answers(serving("200 OK", r#"{"troubles":[]}"#));
         assert!(unreached(&here(), &metrics).is_empty());
         drop(server);
         let [check] = &unreached(&here(), &metrics)[..] else { panic!("one") };
         let found = format!("nothing can be shipped to {to}, which cannot be reached: Connection refused");
         assert!(check.status == Status::Warning && check.found.starts_with(&found), "{}", check.found);
         assert!(
-            unreached(&said(Client::new("192.0.2.1:1")), &metrics).is_empty(),
+            unreached(&answers(Client::new("192.0.2.1:1")), &metrics).is_empty(),
             "an upstream on another machine is not tried"
         );
         let told = format!(
             r#"{{"troubles":[{{"name":"scribe","to":"{to}","cause":"unreachable","reason":"","seconds":1}}]}}"#
         );
-        let told = said(answering(move |_| ("200 OK", told.clone().leak())));
+        let told = answers(answering(move |_| ("200 OK", told.clone().leak())));
         assert!(unreached(&told, &metrics).is_empty(), "consumerd reports it already");
     }
 
     #[test]
     fn a_foreign_server_is_not_taken_for_a_daemon() {
-        let check = collector(&said(serving("404 Not Found", "<html>")), None);
+        let check = collector(&answers(serving("404 Not Found", "<html>")), None);
         assert!(check.found.ends_with(" answered 404, which a collector never does"), "{}", check.found);
         assert!(check.advice.unwrap().starts_with("start blkin-collector"));
-        let check = consumerd(&said(serving("200 OK", "hello")));
+        let check = consumerd(&answers(serving("200 OK", "hello")));
         assert!(check.found.ends_with(" is healthy, but is not a consumerd"), "{}", check.found);
-        let check = relay(&said(serving("503 Service Unavailable", "no worker")));
+        let check = relay(&answers(serving("503 Service Unavailable", "no worker")));
         assert!(check.found.ends_with(" answered 503: no worker"), "{}", check.found);
     }
 
     #[test]
     fn troubles_are_read_from_our_collector_and_not_from_zipkin() {
-        let ours = Said::by_collector(answering(|path| match path {
+        let ours = DaemonAnswers::ask_collector(answering(|path| match path {
             "/metrics" => ("200 OK", "blkin_collector_commits_total 1\n"),
             "/healthz" => (
                 "200 OK",
@@ -455,7 +456,7 @@ mod tests {
         assert!(check.advice.as_ref().unwrap().starts_with("make room there"));
         assert_eq!((check.name, clock.name), ("collector's disk", "collector's clock"));
         assert!(clock.advice.as_ref().unwrap().starts_with("correct the clock of its machine"));
-        let zipkin = Said::by_collector(answering(|path| match path {
+        let zipkin = DaemonAnswers::ask_collector(answering(|path| match path {
             "/health" => ("200 OK", r#"{"status":"UP"}"#),
             "/metrics" => ("200 OK", r#"{"counter.zipkin_collector.spans.http":4.0}"#),
             _ => ("404 Not Found", "no such page"),
@@ -476,7 +477,7 @@ mod tests {
                 "blkin_sink_since_success_seconds{{sink=\"{sink}\",to=\"{upstream}\"}} 1\n\
                  blkin_sink_since_success_seconds{{sink=\"json_lines\",to=\"/srv/spans\"}} 1\n"
             );
-            let away = said(Client::new("127.0.0.1:1"));
+            let away = answers(Client::new("127.0.0.1:1"));
             collector(&away, Some(&Metrics::parse(&text))).advice.unwrap()
         };
         let advice = |upstream: &str| by("scribe", upstream);
@@ -490,14 +491,14 @@ mod tests {
         for here in ["127.0.0.1:9410", "localhost:9410", "[::1]:9410"] {
             assert!(advice(here).starts_with("start blkin-collector"), "{here}");
         }
-        let named = collector(&said(Client::new("10.0.0.256:1")), Some(&Metrics::default()));
+        let named = collector(&answers(Client::new("10.0.0.256:1")), Some(&Metrics::default()));
         assert!(named.advice.unwrap().starts_with("start blkin-collector"));
     }
 
     #[test]
     fn advice_on_a_full_disk_is_not_to_restart_the_collector() {
         let advice = |body: &'static str| {
-            let ours = Said::by_collector(answering(move |path| match path {
+            let ours = DaemonAnswers::ask_collector(answering(move |path| match path {
                 "/metrics" => ("200 OK", "blkin_collector_commits_total 1\n"),
                 _ => ("503 Service Unavailable", body),
             }));

@@ -87,38 +87,38 @@ pub struct Report {
 /// Runs all checks.
 pub fn examine(places: Places) -> Report {
     let mut checks = vec![kernel::memfd(), kernel::rseq(), kernel::clock()];
-    let said = daemons::Said::by(places.consumerd, "/healthz");
-    checks.push(socket::check(&places.socket, &said));
-    checks.push(daemons::consumerd(&said));
-    checks.extend(daemons::sinks(&said));
-    let consumerd = said.metrics();
+    let answers = daemons::DaemonAnswers::ask(places.consumerd, "/healthz");
+    checks.push(socket::check(&places.socket, &answers));
+    checks.push(daemons::consumerd(&answers));
+    checks.extend(daemons::sinks(&answers));
+    let consumerd = answers.metrics();
     checks.extend(consumerd.as_ref().and_then(daemons::no_sink));
-    checks.extend(consumerd.iter().flat_map(|metrics| daemons::unreached(&said, metrics)));
-    let mut told = vec![consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default()];
+    checks.extend(consumerd.iter().flat_map(|metrics| daemons::unreached(&answers, metrics)));
+    let mut ledgers = vec![consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default()];
     checks.push(programs::attachment(consumerd.as_ref(), &places.socket));
     checks.extend(consumerd.as_ref().map(programs::offers));
     checks.extend(consumerd.as_ref().and_then(room::of_consumerd));
     checks.extend(consumerd.iter().flat_map(losses::of_consumerd));
     for relay in places.relays {
-        let relay = daemons::Said::by(relay, "/healthz");
+        let relay = daemons::DaemonAnswers::ask(relay, "/healthz");
         checks.push(daemons::relay(&relay));
         checks.extend(daemons::deliveries(&relay));
         let metrics = relay.metrics().unwrap_or_default();
-        told.push(Ledger::of_relay(&relay.host, &metrics));
+        ledgers.push(Ledger::of_relay(&relay.host, &metrics));
         checks.extend(room::of_relay(&relay.base, &metrics));
         checks.extend(losses::of_relay(&relay.base, &metrics));
     }
-    let collector = daemons::Said::by_collector(places.collector);
+    let collector = daemons::DaemonAnswers::ask_collector(places.collector);
     checks.push(daemons::collector(&collector, consumerd.as_ref()));
     checks.extend(daemons::disk_and_clock(&collector));
     checks.extend(clocks::check(&collector));
     let metrics = collector.metrics().unwrap_or_default();
-    told.push(Ledger::of_collector(&metrics));
+    ledgers.push(Ledger::of_collector(&metrics));
     checks.extend(room::of_collector(&collector.base, &metrics));
     checks.extend(losses::of_collector(&metrics));
-    let all_told = told.iter().all(|of_one| !of_one.equations.is_empty());
-    let ledger = told.into_iter().fold(Ledger::default(), Ledger::and);
-    checks.push(ledger_check(&ledger, all_told));
+    let are_all_read = ledgers.iter().all(|of_one| !of_one.equations.is_empty());
+    let ledger = ledgers.into_iter().fold(Ledger::default(), Ledger::and);
+    checks.push(ledger_check(&ledger, are_all_read));
     let balanced = ledger.balances() && !ledger.equations.is_empty();
     let healthy = ledger.balances() && checks.iter().all(|check| check.status != Status::Failed);
     Report { healthy, checks, balanced, ledger: ledger.equations }
@@ -129,7 +129,7 @@ pub fn examine(places: Places) -> Report {
 const AS_CONFIGURED: [&str; 4] = ["expired", "sampled_out", "overwritten", "recorder_released"];
 
 /// Whether the ledger of the daemons that could be read balances. Losses at the others are not known.
-fn ledger_check(ledger: &Ledger, all_told: bool) -> Check {
+fn ledger_check(ledger: &Ledger, are_all_read: bool) -> Check {
     const NAME: &str = "ledger";
     let (configured, unwanted): (Vec<_>, Vec<_>) =
         ledger.lost_by_cause().into_iter().partition(|(cause, _)| AS_CONFIGURED.contains(cause));
@@ -156,7 +156,7 @@ fn ledger_check(ledger: &Ledger, all_told: bool) -> Check {
             NAME,
             format!("balances; annotations were left out only as configured: {}", counted(&configured)),
         )
-    } else if all_told {
+    } else if are_all_read {
         Check::ok(NAME, "balances, nothing was lost")
     } else {
         Check::ok(NAME, "what could be read balances; nothing was lost there")

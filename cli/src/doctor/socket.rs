@@ -7,16 +7,16 @@ use std::path::Path;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::Check;
-use super::daemons::{OF_CONSUMERD, Said, log_of};
+use super::daemons::{DaemonAnswers, OF_CONSUMERD, log_of};
 
-/// Whether a program of this user could offer its rings to the consumerd whose answers are `said`.
-pub(super) fn check(path: &Path, said: &Said) -> Check {
+/// Whether a program of this user could offer its rings to the consumerd that gave `answers`.
+pub(super) fn check(path: &Path, answers: &DaemonAnswers) -> Check {
     const NAME: &str = "consumerd's socket";
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound && said.is_well(OF_CONSUMERD) => Check::failed(
+        Err(error) if error.kind() == ErrorKind::NotFound && answers.is_well(OF_CONSUMERD) => Check::failed(
             NAME,
-            format!("{shown} does not exist, though the blkin-consumerd at {} is healthy", said.base),
+            format!("{shown} does not exist, though the blkin-consumerd at {} is healthy", answers.base),
             "if that is its socket, somebody removed it: restart blkin-consumerd; if its socket is elsewhere, set BLKIN_SOCKET for \
              programs and for this command; in a container, mount the folder of the socket (docs/deploy.md)",
         ),
@@ -106,8 +106,8 @@ mod tests {
         folder
     }
 
-    fn said(client: Client) -> Said {
-        Said::by(client, "/healthz")
+    fn answers(client: Client) -> DaemonAnswers {
+        DaemonAnswers::ask(client, "/healthz")
     }
 
     #[test]
@@ -132,10 +132,10 @@ mod tests {
     fn each_state_of_the_socket_has_its_own_message() {
         let folder = folder_for("states");
         let path = folder.join("socket");
-        let nobody = said(Client::new("127.0.0.1:1"));
+        let nobody = answers(Client::new("127.0.0.1:1"));
         let socket = |path: &Path| check(path, &nobody);
         assert!(socket(&path).found.ends_with("does not exist"));
-        let well = check(&path, &said(answering(|_| ("200 OK", "blkin_offers_total 1\n"))));
+        let well = check(&path, &answers(answering(|_| ("200 OK", "blkin_offers_total 1\n"))));
         assert!(well.found.contains(" does not exist, though ") && well.advice.unwrap().contains("restart"));
         std::fs::write(&path, "").unwrap();
         let other = socket(&path);

@@ -23,7 +23,8 @@ impl Ledger {
     /// A line for each equation, below the description of its step. Many programs that lost nothing share one line.
     pub fn table(&self, style: Style) -> String {
         let of_step = |step| self.equations.iter().filter(|equation| equation.step() == step).collect();
-        let steps: Vec<Vec<Equation>> = (0..STEPS.len()).map(|step| told(of_step(step))).collect();
+        let steps: Vec<Vec<Equation>> =
+            (0..STEPS.len()).map(|step| printed_equations(of_step(step))).collect();
         let mut out = String::new();
         for (equations, what) in steps.iter().zip(STEPS).filter(|(equations, _)| !equations.is_empty()) {
             let _ = writeln!(out, "  {what}");
@@ -112,7 +113,7 @@ impl Equation {
 
 /// The equations of a step as they are printed. Many programs that lost nothing share one equation. That of ended programs is left
 /// out if it is empty, unless it is the only one.
-fn told(mut equations: Vec<&Equation>) -> Vec<Equation> {
+fn printed_equations(mut equations: Vec<&Equation>) -> Vec<Equation> {
     if equations.len() > 1 {
         equations.retain(|equation| !equation.is_of_no_ended_program());
     }

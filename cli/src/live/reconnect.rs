@@ -14,19 +14,19 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 
 /// Attempts to reconnect, and the pauses between them.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(super) struct Reconnect {
     pause: Duration,
     /// When the current stream began.
     since: Instant,
 }
 
-impl Default for Again {
+impl Default for Reconnect {
     fn default() -> Self {
         Self { pause: PAUSES.0, since: Instant::now() }
     }
 }
 
-impl Again {
+impl Reconnect {
     /// Tries until there is a stream, and reports on standard error what happens.
     ///
     /// # Errors
@@ -37,20 +37,20 @@ impl Again {
             self.pause = PAUSES.0;
         }
         let mut said = format!("{lost:#}");
-        tell(&format!("{said}; reconnecting"));
+        report(&format!("{said}; reconnecting"));
         loop {
             thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSES.1);
             match connect() {
                 Ok(stream) => {
                     self.since = Instant::now();
-                    tell("reconnected; spans that arrived meanwhile are not shown");
+                    report("reconnected; spans that arrived meanwhile are not shown");
                     return Ok(stream);
                 }
                 Err(error) if error.is::<Lost>() => {
                     let why = format!("{error:#}");
                     if why != said {
-                        tell(&format!("{why}; still trying"));
+                        report(&format!("{why}; still trying"));
                         said = why;
                     }
                 }
@@ -60,6 +60,6 @@ impl Again {
     }
 }
 
-fn tell(what: &str) {
+fn report(what: &str) {
     let _unsaid = writeln!(io::stderr(), "blkin: {}", safe(what));
 }

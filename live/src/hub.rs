@@ -88,7 +88,7 @@ struct Shared {
     viewers: Mutex<Vec<Arc<Viewer>>>,
     queued_bytes: AtomicUsize,
     /// Entries that were left out, and not yet reported to the viewers.
-    untold: AtomicU64,
+    unreported: AtomicU64,
     shown: AtomicU64,
     missed: AtomicU64,
     unseen: AtomicU64,
@@ -121,7 +121,7 @@ impl<A: Arrival> Hub<A> {
             watched: AtomicUsize::new(0),
             viewers: Mutex::default(),
             queued_bytes: AtomicUsize::new(0),
-            untold: AtomicU64::new(0),
+            unreported: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
@@ -146,7 +146,7 @@ impl<A: Arrival> Hub<A> {
         let fits = before == 0 || before + bytes <= QUEUE_BYTES;
         if !fits || self.arrivals.try_send(arrival).is_err() {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-            self.shared.untold.fetch_add(entries, Ordering::AcqRel);
+            self.shared.unreported.fetch_add(entries, Ordering::AcqRel);
             self.shared.unseen.fetch_add(entries, Ordering::Relaxed);
             return Shown::default();
         }
@@ -264,7 +264,7 @@ fn show<A: Arrival>(arrival: A, shared: &Shared, heartbeat: &Heartbeat) {
 }
 
 fn tell_unseen(viewers: &[Arc<Viewer>], shared: &Shared) {
-    let entries = shared.untold.swap(0, Ordering::AcqRel);
+    let entries = shared.unreported.swap(0, Ordering::AcqRel);
     if entries > 0 {
         viewers.iter().for_each(|viewer| viewer.miss_unseen(entries));
     }

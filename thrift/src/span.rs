@@ -268,7 +268,7 @@ fn checked(span: Span) -> Result<Span, Error> {
 
 fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> {
     let mut span = Span::default();
-    let (mut annotations, mut binary_annotations) = (Told::default(), Told::default());
+    let (mut annotations, mut binary_annotations) = (NonEmpty::default(), NonEmpty::default());
     read_struct(input, |input, field_type, id| {
         match (field_type, id) {
             (TType::I64, 1) => span.trace_id = input.read_i64()?,
@@ -297,12 +297,12 @@ fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> 
 /// The elements of a list that are not empty, and the number of empty ones. Empty elements are not held: such a struct is one
 /// byte on the wire, and would take over a hundred bytes of memory.
 #[derive(Default)]
-struct Told<T> {
+struct NonEmpty<T> {
     kept: Vec<T>,
     left_out: usize,
 }
 
-impl<T> Told<T> {
+impl<T> NonEmpty<T> {
     /// Adds the elements of another list: if the field comes twice, its lists are joined, as in Zipkin and in JSON.
     fn extend<'a>(
         &mut self,

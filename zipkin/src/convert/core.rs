@@ -47,30 +47,30 @@ impl<'a> Core<'a> {
         for event in &source.events {
             let side = sides.of(event.endpoint.as_deref());
             match core.take_one(event) {
-                Taken::Kind(kind) => sides.set_kind(side, kind),
-                Taken::No if texts.has(event.value) => sides.annotate(side, event.annotation()),
-                Taken::Held | Taken::No => {}
+                CoreRole::Kind(kind) => sides.set_kind(side, kind),
+                CoreRole::NotCore if texts.has(event.value) => sides.annotate(side, event.annotation()),
+                CoreRole::WithoutKind | CoreRole::NotCore => {}
             }
         }
         core
     }
 
-    fn take_one(&mut self, event: &'a Event<'a>) -> Taken {
-        let Some(endpoint) = &event.endpoint else { return Taken::No };
-        let (place, taken) = match event.value {
-            "cs" => (&mut self.client_send, Taken::Kind(Kind::Client)),
-            "cr" => (&mut self.client_receive, Taken::Kind(Kind::Client)),
-            "sr" => (&mut self.server_receive, Taken::Kind(Kind::Server)),
-            "ss" => (&mut self.server_send, Taken::Kind(Kind::Server)),
-            "ms" => (&mut self.message_send, Taken::Kind(Kind::Producer)),
-            "mr" => (&mut self.message_receive, Taken::Kind(Kind::Consumer)),
-            "ws" => (&mut self.wire_send, Taken::Held),
-            "wr" => (&mut self.wire_receive, Taken::Held),
-            _ => return Taken::No,
+    fn take_one(&mut self, event: &'a Event<'a>) -> CoreRole {
+        let Some(endpoint) = &event.endpoint else { return CoreRole::NotCore };
+        let (place, role) = match event.value {
+            "cs" => (&mut self.client_send, CoreRole::Kind(Kind::Client)),
+            "cr" => (&mut self.client_receive, CoreRole::Kind(Kind::Client)),
+            "sr" => (&mut self.server_receive, CoreRole::Kind(Kind::Server)),
+            "ss" => (&mut self.server_send, CoreRole::Kind(Kind::Server)),
+            "ms" => (&mut self.message_send, CoreRole::Kind(Kind::Producer)),
+            "mr" => (&mut self.message_receive, CoreRole::Kind(Kind::Consumer)),
+            "ws" => (&mut self.wire_send, CoreRole::WithoutKind),
+            "wr" => (&mut self.wire_receive, CoreRole::WithoutKind),
+            _ => return CoreRole::NotCore,
         };
         let Event { timestamp, nanos, value, .. } = *event;
         *place = Some(Mark { timestamp, nanos, value, endpoint });
-        taken
+        role
     }
 
     /// Adds starts that are missing, as in spans that were made from events and not from a model. If the end is the end of
@@ -88,13 +88,13 @@ impl<'a> Core<'a> {
 }
 
 /// The classification of an annotation.
-enum Taken {
+enum CoreRole {
     /// A core annotation that tells the kind of its side.
     Kind(Kind),
     /// A core annotation that has a meaning only together with others.
-    Held,
+    WithoutKind,
     /// Not a core annotation.
-    No,
+    NotCore,
 }
 
 fn start_of<'a>(end: Option<Mark<'a>>, value: &'static str, source: &V1<'_>) -> Option<Mark<'a>> {

@@ -55,7 +55,7 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
         move || read_again.configuration().map(|read| read.config),
         changed,
     );
-    ready::tell(arguments.ready_file.as_deref(), &addresses)?;
+    ready::announce(arguments.ready_file.as_deref(), &addresses)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
     let watch = watch_store(store_thread, stop.clone());
     collector.serve(scribe, http, stop).await;
@@ -129,7 +129,9 @@ impl Collector {
         let indexer = Indexer::start(store.clone(), health.worker("index"))?;
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
         let disk: Vec<_> = writer.standings().into_iter().chain([indexer.standing()]).collect();
-        disk.iter().chain([&writer.clock()]).for_each(|standing| health.tells_of(standing.clone()));
+        disk.iter()
+            .chain([&writer.clock()])
+            .for_each(|standing| health.register_trouble_source(standing.clone()));
         // A body may be as large as a message, and so may its decompressed form, which is held beside it.
         let budget = Budget::new(config.max_reading_mib << 20, 2 * config.max_message_bytes());
         let live = Live::start(config.live_options(), health.worker("live"))?;

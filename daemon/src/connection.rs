@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     patience: Patience,
     is_write_blocked: bool,
     place: Place,
-    lost: Pin<Box<WaitForCancellationFutureOwned>>,
+    eviction: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Connection {
@@ -72,8 +72,8 @@ impl Connection {
         let idle_ms = u32::try_from(patience.idle_time.as_millis()).unwrap_or(u32::MAX);
         let _later = set_tcp_user_timeout(&stream, idle_ms);
         let idle = Box::pin(sleep(patience.idle_time));
-        let lost = Box::pin(place.lost().cancelled_owned());
-        Connection { stream, idle, patience, is_write_blocked: false, place, lost }
+        let eviction = Box::pin(place.eviction_token().cancelled_owned());
+        Connection { stream, idle, patience, is_write_blocked: false, place, eviction }
     }
 
     /// For the code that answers the requests of the connection.
@@ -82,8 +82,8 @@ impl Connection {
     }
 
     /// Fails once the place is lost: nothing more is read then, so that half a request is not answered as a bad one.
-    fn unless_lost(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.lost.as_mut().poll(context) {
+    fn unless_evicted(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.eviction.as_mut().poll(context) {
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
             Poll::Pending => Ok(()),
         }
@@ -121,7 +121,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.unless_lost(context)?;
+        self.unless_evicted(context)?;
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.unless_idle(context, read)
     }
@@ -133,7 +133,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.unless_lost(context)?;
+        self.unless_evicted(context)?;
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.is_write_blocked = written.is_pending();
         self.place.set_blocked(self.is_write_blocked);
@@ -166,7 +166,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, address) = listener.accept().await.unwrap();
-        let place = Places::new(1).take().unwrap().to(address.ip());
+        let place = Places::new(1).take().unwrap().assign_to(address.ip());
         let patience = Patience::new(IDLE);
         (Connection::new(stream, patience.clone(), place), peer, patience)
     }
@@ -218,14 +218,14 @@ mod tests {
         let (listener, places) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Places::new(1));
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, address) = listener.accept().await.unwrap();
-        let place = places.take().unwrap().to(address.ip());
+        let place = places.take().unwrap().assign_to(address.ip());
         let mut connection = Connection::new(stream, Patience::new(SILENCE * 100), place);
         let _waiting = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         sleep(SILENCE).await;
         peer.write_all(&[0]).await.unwrap();
         connection.read_exact(&mut [0]).await.unwrap();
         assert!(places.make_room_at(&listener));
-        assert!(!connection.place.lost().is_cancelled());
+        assert!(!connection.place.eviction_token().is_cancelled());
         let _answered = connection.turns().begin(Request::new(()));
         assert!(timeout(SILENCE, connection.write_all(&vec![0; 64 << 20])).await.is_err());
         assert!(places.make_room_at(&listener));

@@ -121,7 +121,7 @@ impl Health {
     }
 
     /// Reports the trouble of this other side from now on.
-    pub fn tells_of(&self, standing: Arc<Standing>) {
+    pub fn register_trouble_source(&self, standing: Arc<Standing>) {
         self.standings().push(standing);
     }
 
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn trouble_is_reported_and_leaves_the_daemon_healthy() {
         let (health, standing) = (Health::new(), Arc::new(Standing::new("s", "a:1", Cause::OF_UPSTREAM)));
-        health.tells_of(standing.clone());
+        health.register_trouble_source(standing.clone());
         assert!(health.report().troubles.is_empty());
         standing.failed(Cause::Unreachable, "refused");
         let report = health.report();

@@ -24,9 +24,9 @@
 //! - `protocol`: which version of HTTP a connection speaks.
 //! - `half_open`: answers for clients that close their direction after the request.
 //! - [`places`]: the limit on connections, and which connection makes room for a new one.
-//! - `beside`: the limit on HTTP/2 requests under way on all connections together.
+//! - `request_pool`: the limit on HTTP/2 requests under way on all connections together.
 //! - `sent`: keeps a value until an answer was sent.
-//! - `taken`: gives up HTTP/2 answers that their peer does not read.
+//! - `answer_parts`: gives up HTTP/2 answers that their peer does not read.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: announces that the daemon serves, and on which ports.
 //! - [`start`]: listening, the async runtime, the output of `--check-config`.
@@ -35,7 +35,7 @@
 //! - [`exit`]: the documented exit codes.
 
 pub mod admin;
-mod beside;
+mod answer_parts;
 pub mod checks;
 pub mod config;
 mod connection;
@@ -57,6 +57,7 @@ mod presence;
 mod protocol;
 pub mod ready;
 mod refusal;
+mod request_pool;
 mod sent;
 pub mod serve;
 pub mod settings;
@@ -64,7 +65,6 @@ pub mod signals;
 pub mod standing;
 pub mod start;
 mod stderr;
-mod taken;
 pub mod threads;
 pub mod upstream;
 

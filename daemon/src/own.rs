@@ -10,7 +10,7 @@ use crate::upstream::addresses;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether a call from this machine to `address` reaches the daemon that listens at `listen`.
-pub fn is_own(listen: SocketAddr, address: SocketAddr) -> bool {
+pub fn leads_back(listen: SocketAddr, address: SocketAddr) -> bool {
     let (own, other) = (listen.ip().to_canonical(), called(address.ip().to_canonical()));
     let answers = own == other || (own.is_unspecified() && hears(own, other) && is_local(other, address));
     listen.port() == address.port() && answers
@@ -18,17 +18,17 @@ pub fn is_own(listen: SocketAddr, address: SocketAddr) -> bool {
 
 /// The first of `upstreams`, each HOST:PORT, found to lead back to the daemon that listens at `listen`. A name that cannot be
 /// resolved, or not soon, counts as another machine.
-pub fn own_among(listen: SocketAddr, upstreams: &[String]) -> Option<&String> {
+pub fn find_leading_back(listen: SocketAddr, upstreams: &[String]) -> Option<&String> {
     let (found, all) = channel();
     for (index, upstream) in upstreams.iter().cloned().enumerate() {
         let found = found.clone();
-        let leads_back = move || {
+        let any_leads_back = move || {
             let mut addresses = addresses(&upstream).into_iter().flatten();
-            addresses.any(|address| is_own(listen, address))
+            addresses.any(|address| leads_back(listen, address))
         };
         // A name server that does not answer holds up only this thread, and nobody waits for it.
         let resolving = move || {
-            let _nobody_waits = found.send(leads_back().then_some(index));
+            let _nobody_waits = found.send(any_leads_back().then_some(index));
         };
         std::thread::Builder::new().name("resolver".into()).spawn(resolving).ok()?;
     }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn own(listen: &str, address: &str) -> bool {
-        is_own(listen.parse().unwrap(), address.parse().unwrap())
+        leads_back(listen.parse().unwrap(), address.parse().unwrap())
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
         let listen = SocketAddr::from(([127, 0, 0, 1], 1463));
         let own = |upstreams: &[&str]| {
             let upstreams: Vec<String> = upstreams.iter().map(|name| (*name).to_owned()).collect();
-            own_among(listen, &upstreams).cloned()
+            find_leading_back(listen, &upstreams).cloned()
         };
         assert_eq!(
             own(&["nobody.invalid:1463", "localhost:1463", "127.0.0.2:1463"]).unwrap(),

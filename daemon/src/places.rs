@@ -31,19 +31,19 @@ pub struct Places(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     free: Arc<Semaphore>,
-    taken: Mutex<Taken>,
+    occupied: Mutex<OccupiedSeats>,
     begun: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct OccupiedSeats {
     seats: HashMap<u64, Arc<Seat>>,
     next: u64,
 }
 
 /// A place that was reserved, and is not yet given to a connection.
 #[derive(Debug)]
-pub struct Free {
+pub struct ReservedPlace {
     permit: OwnedSemaphorePermit,
     shared: Arc<Shared>,
 }
@@ -69,14 +69,14 @@ struct Seat {
     under_way: AtomicUsize,
     /// Whether the peer does not read what it is sent.
     is_blocked: AtomicBool,
-    lost: CancellationToken,
+    eviction: CancellationToken,
 }
 
 impl Places {
     /// `most` places, all of them free.
     pub fn new(most: usize) -> Self {
         let free = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Places(Arc::new(Shared { free, taken: Mutex::default(), begun: Instant::now() }))
+        Places(Arc::new(Shared { free, occupied: Mutex::default(), begun: Instant::now() }))
     }
 
     /// Whether a new connection would have to wait.
@@ -85,10 +85,10 @@ impl Places {
     }
 
     /// Waits for a free place. While there is none and a client waits at the listener, silent connections have to make room.
-    pub(crate) async fn free(&self, listener: &impl AsFd) -> Free {
+    pub(crate) async fn wait_for_place(&self, listener: &impl AsFd) -> ReservedPlace {
         loop {
-            if let Some(free) = self.take() {
-                return free;
+            if let Some(reserved) = self.take() {
+                return reserved;
             }
             self.make_room_at(listener);
             self.wait().await;
@@ -96,9 +96,9 @@ impl Places {
     }
 
     /// A free place, if there is one.
-    pub fn take(&self) -> Option<Free> {
+    pub fn take(&self) -> Option<ReservedPlace> {
         let permit = self.0.free.clone().try_acquire_owned().ok()?;
-        Some(Free { permit, shared: self.0.clone() })
+        Some(ReservedPlace { permit, shared: self.0.clone() })
     }
 
     /// If a client waits at the listener, has a silent connection make room. Returns whether a client waits.
@@ -135,29 +135,29 @@ fn somebody_waits(listener: &impl AsFd) -> bool {
     poll(&mut listener, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
-impl Free {
+impl ReservedPlace {
     /// Gives the place to a connection of `peer`.
-    pub fn to(self, peer: IpAddr) -> Place {
+    pub fn assign_to(self, peer: IpAddr) -> Place {
         let seat = Arc::new(Seat {
             peer: peer.to_canonical(),
             progress_ms: AtomicU64::new(self.shared.now_ms()),
             served: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             is_blocked: AtomicBool::new(false),
-            lost: CancellationToken::new(),
+            eviction: CancellationToken::new(),
         });
-        let mut taken = self.shared.taken();
-        let number = taken.next;
-        taken.next += 1;
-        taken.seats.insert(number, seat.clone());
-        drop(taken);
+        let mut occupied = self.shared.occupied();
+        let number = occupied.next;
+        occupied.next += 1;
+        occupied.seats.insert(number, seat.clone());
+        drop(occupied);
         Place { number, seat, shared: self.shared, _permit: self.permit }
     }
 }
 
 impl Shared {
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn occupied(&self) -> MutexGuard<'_, OccupiedSeats> {
+        self.occupied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now_ms(&self) -> u64 {
@@ -176,19 +176,19 @@ impl Shared {
             let is_left = Some(since_ms) <= before_ms && seat.under_way.load(Ordering::Relaxed) == 0;
             (is_left || seat.is_blocked.load(Ordering::Relaxed)) && Some(seat.progress_ms()) <= before_ms
         };
-        self.taken().seats.values().filter(is_stuck).for_each(|seat| seat.lost.cancel());
+        self.occupied().seats.values().filter(is_stuck).for_each(|seat| seat.eviction.cancel());
     }
 
     /// Ends one connection. A peer with a single connection keeps it while others have several.
     fn make_room(&self) {
-        let taken = self.taken();
+        let occupied = self.occupied();
         let mut counts = HashMap::<IpAddr, usize>::new();
-        for seat in taken.seats.values() {
+        for seat in occupied.seats.values() {
             *counts.entry(seat.peer).or_default() += 1;
         }
         let least = counts.values().copied().max().unwrap_or(0).min(2);
         let before_ms = self.silent_since_ms();
-        let silent = taken
+        let silent = occupied
             .seats
             .values()
             .filter(|seat| seat.is_waited_for() && Some(seat.progress_ms()) <= before_ms)
@@ -196,7 +196,7 @@ impl Shared {
             .filter(|(count, _)| *count >= least)
             .max_by_key(|(count, seat)| (*count, std::cmp::Reverse(seat.progress_ms())));
         if let Some((_, seat)) = silent {
-            seat.lost.cancel();
+            seat.eviction.cancel();
         }
     }
 }
@@ -206,16 +206,16 @@ impl Seat {
         self.progress_ms.load(Ordering::Relaxed)
     }
 
-    fn serve_one(&self) {
+    fn begin_serving(&self) {
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn served_one(&self) {
+    fn end_serving(&self) {
         self.served.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn is_waited_for(&self) -> bool {
-        !self.lost.is_cancelled()
+        !self.eviction.is_cancelled()
             && (self.served.load(Ordering::Relaxed) == 0 || self.is_blocked.load(Ordering::Relaxed))
     }
 }
@@ -234,17 +234,17 @@ impl Place {
     /// Notes that the peer waits for one more thing: until that is [`answered`](Self::answered), the connection does not count as
     /// silent.
     pub fn asked(&self) {
-        self.seat.serve_one();
+        self.seat.begin_serving();
     }
 
     /// Notes that the peer has received one thing that it waited for, or that nothing came of it.
     pub fn answered(&self) {
-        self.seat.served_one();
+        self.seat.end_serving();
     }
 
     /// Cancelled once the connection has lost its place and has to end.
-    pub fn lost(&self) -> CancellationToken {
-        self.seat.lost.clone()
+    pub fn eviction_token(&self) -> CancellationToken {
+        self.seat.eviction.clone()
     }
 
     /// For the code that answers the requests of the connection.
@@ -255,7 +255,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.taken().seats.remove(&self.number);
+        self.shared.occupied().seats.remove(&self.number);
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::taken::{Wait, in_time};
+    use crate::answer_parts::{Wait, in_time};
 
     const A: [u8; 4] = [10, 0, 0, 1];
     const B: [u8; 4] = [10, 0, 0, 2];
@@ -299,7 +299,7 @@ mod tests {
         let places = Places::new(peers.len());
         let mut taken = Vec::new();
         for peer in peers {
-            taken.push(places.free(&listener).await.to((*peer).into()));
+            taken.push(places.wait_for_place(&listener).await.assign_to((*peer).into()));
             sleep(LEAST_SILENCE).await;
         }
         let waiting = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -310,14 +310,14 @@ mod tests {
     async fn made_room(places: &Places, taken: &[Place], listener: &TcpListener) -> Vec<usize> {
         let moment = LOOK_EVERY / 2;
         assert!(
-            tokio::time::timeout(moment, places.free(listener)).await.is_err(),
+            tokio::time::timeout(moment, places.wait_for_place(listener)).await.is_err(),
             "a place is free although no connection has ended"
         );
-        lost(taken)
+        evicted(taken)
     }
 
-    fn lost(taken: &[Place]) -> Vec<usize> {
-        (0..taken.len()).filter(|place| taken[*place].lost().is_cancelled()).collect()
+    fn evicted(taken: &[Place]) -> Vec<usize> {
+        (0..taken.len()).filter(|place| taken[*place].eviction_token().is_cancelled()).collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -325,13 +325,13 @@ mod tests {
         let (places, mut taken, listener, _waiting) = crowd(&[A, B, A, A, B, A]).await;
         // A connection that has ended cannot make room.
         taken.remove(0);
-        taken.push(places.free(&listener).await.to(A.into()));
+        taken.push(places.wait_for_place(&listener).await.assign_to(A.into()));
         taken[1].progress();
         assert_eq!(made_room(&places, &taken, &listener).await, [2]);
         assert!(places.are_taken());
         taken.remove(2);
         assert!(!places.are_taken());
-        let _free = places.free(&listener).await;
+        let _free = places.wait_for_place(&listener).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -422,7 +422,7 @@ mod tests {
         taken[1].progress();
         for expected in [&[0][..], &[0, 1]] {
             assert!(tokio::time::timeout(LOOK_EVERY / 2, places.give_up_silent()).await.is_err());
-            assert_eq!(lost(&taken), expected);
+            assert_eq!(evicted(&taken), expected);
             sleep(LEAST_SILENCE).await;
         }
     }

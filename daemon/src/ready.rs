@@ -14,7 +14,7 @@ use serde::Serialize;
 /// # Errors
 /// When the file cannot be written beside its final path, or not renamed to it, or when systemd cannot be told: it would
 /// assume that the daemon never became ready.
-pub fn tell(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()> {
+pub fn announce(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()> {
     if let Some(path) = path {
         write_to(path, content)
             .with_context(|| format!("failed to write the ready file {}", path.display()))?;
@@ -60,7 +60,7 @@ mod tests {
     fn ready_file_holds_the_json_and_no_temporary_file_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready.json");
-        tell(Some(&path), &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
+        announce(Some(&path), &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"http\":\"127.0.0.1:9411\"}\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -71,15 +71,15 @@ mod tests {
         let (path, precious) = (folder.path().join("ready.json"), folder.path().join("precious"));
         std::fs::write(&precious, "mine").unwrap();
         std::os::unix::fs::symlink(&precious, temporary_beside(&path).unwrap()).unwrap();
-        tell(Some(&path), &1).unwrap();
+        announce(Some(&path), &1).unwrap();
         assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
     }
 
     #[test]
     fn unwritable_ready_file_is_named_in_the_error() {
-        let error = format!("{:#}", tell(Some(Path::new("/nowhere/ready.json")), &0).unwrap_err());
+        let error = format!("{:#}", announce(Some(Path::new("/nowhere/ready.json")), &0).unwrap_err());
         assert!(error.starts_with("failed to write the ready file /nowhere/ready.json: "), "{error}");
-        tell(None, &0).unwrap();
+        announce(None, &0).unwrap();
     }
 }

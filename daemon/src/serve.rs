@@ -22,14 +22,14 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::beside::{self, Beside, Room};
+use crate::answer_parts::{self, Wait};
 use crate::connection::{Connection, Patience};
 use crate::half_open::{Answering, GRACE, HalfOpen};
 use crate::notices::Notices;
 use crate::places::{LEAST_SILENCE, Place, Places, Turns};
 use crate::protocol::{First, Protocol};
+use crate::request_pool::{self, RequestPool, Room};
 use crate::sent::until_sent;
-use crate::taken::{self, Wait};
 
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -99,17 +99,17 @@ impl Server {
     pub async fn serve(self, stop: CancellationToken) {
         let places = Places::new(self.max_connections);
         // Enough for one connection to use all its streams, if it is the only one.
-        let beside = Beside::new(self.max_connections.max(STREAMS as usize));
+        let request_pool = RequestPool::new(self.max_connections.max(STREAMS as usize));
         let graceful = GracefulShutdown::new();
         // Connections hold what the daemon waits for when it ends, such as the store, so none may outlive this future.
         let served = CancellationToken::new();
         let _until_dropped = served.clone().drop_guard();
-        let mut told = Told::default();
+        let mut log_limits = LogLimits::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                (stream, peer, place) = accept(&self.listener, &places, &mut told) => {
-                    let connection = self.connection(stream, peer, place, beside.of_connection(), &served, &stop);
+                (stream, peer, place) = accept(&self.listener, &places, &mut log_limits) => {
+                    let connection = self.connection(stream, peer, place, request_pool.of_connection(), &served, &stop);
                     let serving = connection.serve(graceful.watcher(), stop.clone());
                     let serving = served.clone().run_until_cancelled_owned(serving);
                     tokio::spawn(async move {
@@ -206,7 +206,7 @@ struct Answers {
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
     fn execute(&self, answer: F) {
-        let (patience, in_time) = (self.patience.clone(), taken::in_time(answer, self.wait.clone()));
+        let (patience, in_time) = (self.patience.clone(), answer_parts::in_time(answer, self.wait.clone()));
         let answered = async move {
             if !in_time.await {
                 patience.count_stalled();
@@ -218,14 +218,14 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
 
 /// Limits how often the log reports connections that cannot be served.
 #[derive(Default)]
-struct Told {
+struct LogLimits {
     failures: Notices,
     crowds: Notices,
 }
 
-impl Told {
+impl LogLimits {
     /// Logs that all places are taken. Nothing else shows it: a request for the health waits too, if no connection makes room.
-    fn of_crowd(&mut self) {
+    fn log_places_full(&mut self) {
         if let Some(held_back) = self.crowds.admit(Instant::now()) {
             tracing::warn!(
                 held_back,
@@ -238,16 +238,20 @@ impl Told {
 }
 
 /// The next connection, once there is a place for it and it can be accepted.
-async fn accept(listener: &TcpListener, places: &Places, told: &mut Told) -> (TcpStream, SocketAddr, Place) {
+async fn accept(
+    listener: &TcpListener,
+    places: &Places,
+    log_limits: &mut LogLimits,
+) -> (TcpStream, SocketAddr, Place) {
     loop {
         if places.are_taken() {
-            told.of_crowd();
+            log_limits.log_places_full();
         }
-        let free = places.free(listener).await;
+        let reserved = places.wait_for_place(listener).await;
         match listener.accept().await {
-            Ok((stream, peer)) => return (stream, peer, free.to(peer.ip())),
+            Ok((stream, peer)) => return (stream, peer, reserved.assign_to(peer.ip())),
             Err(error) => {
-                if let Some(held_back) = told.failures.admit(Instant::now()) {
+                if let Some(held_back) = log_limits.failures.admit(Instant::now()) {
                     tracing::warn!(held_back, "failed to accept an HTTP connection: {error}");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -278,7 +282,7 @@ impl Service<Request<Incoming>> for Routes {
         request.extensions_mut().insert(self.peer);
         let ((request, turn), work) = (self.turns.begin(request), self.answering.begin());
         if matches!(room, Some(None)) {
-            return Box::pin(ready(Ok(work.until_sent(turn.end(beside::refusal())))));
+            return Box::pin(ready(Ok(work.until_sent(turn.end(request_pool::refusal())))));
         }
         let answer = self.inner.call(request);
         Box::pin(async move { Ok(until_sent(work.until_sent(turn.end(answer.await?)), room)) })

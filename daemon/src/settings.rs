@@ -93,7 +93,7 @@ impl<C: Reloadable> Settings<C> {
     /// Applies the keys that can change, and returns the other keys that differ.
     fn follow(&self, wanted: C) -> Result<Vec<String>, ConfigError> {
         let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let (config, differ) = over(&wanted, &place)?;
+        let (config, differ) = keep_fixed_keys(&wanted, &place)?;
         logging::change(config.log_filter())?;
         *place = Arc::new(config);
         Ok(differ)
@@ -104,7 +104,7 @@ impl<C: Reloadable> Settings<C> {
 ///
 /// # Errors
 /// When a configuration cannot be converted to or from its serialised form.
-fn over<C: Reloadable>(wanted: &C, running: &C) -> Result<(C, Vec<String>), ConfigError> {
+fn keep_fixed_keys<C: Reloadable>(wanted: &C, running: &C) -> Result<(C, Vec<String>), ConfigError> {
     let (mut wanted, running) = (members(wanted)?, members(running)?);
     let mut differ = Vec::new();
     for (key, value) in running.into_iter().filter(|(key, _)| C::needs_restart(key)) {

@@ -28,7 +28,7 @@ const FILE_TOO_LARGE: i32 = 25;
 /// # Errors
 /// When the signal handlers cannot be installed.
 pub fn stop_token() -> io::Result<CancellationToken> {
-    token(Tells::Yes)
+    token(StopRequests::Logged)
 }
 
 /// As [`stop_token`], without a log line, for a process whose parent logs the request: a signal from a terminal or
@@ -37,17 +37,17 @@ pub fn stop_token() -> io::Result<CancellationToken> {
 /// # Errors
 /// When the signal handlers cannot be installed.
 pub fn silent_stop_token() -> io::Result<CancellationToken> {
-    token(Tells::No)
+    token(StopRequests::Unlogged)
 }
 
 /// Whether a request to stop is logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tells {
-    Yes,
-    No,
+enum StopRequests {
+    Logged,
+    Unlogged,
 }
 
-fn token(tells: Tells) -> io::Result<CancellationToken> {
+fn token(requests: StopRequests) -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // Tokio never removes a signal handler once it is installed, so the process survives the signal.
@@ -55,8 +55,8 @@ fn token(tells: Tells) -> io::Result<CancellationToken> {
     let token = CancellationToken::new();
     let stop = token.clone();
     tokio::spawn(async move {
-        until_hurried(&stop, tells, |context| poll_either(&mut terminate, &mut interrupt, context)).await;
-        if tells == Tells::Yes {
+        until_hurried(&stop, requests, |context| poll_either(&mut terminate, &mut interrupt, context)).await;
+        if requests == StopRequests::Logged {
             tracing::warn!("stopped by a second signal before everything was finished");
         }
         exit::at_once();
@@ -91,11 +91,11 @@ pub fn outlive_hangups() -> io::Result<()> {
 /// Cancels `stop` at the first request, and returns at the next one that is not a repetition of the first.
 async fn until_hurried(
     stop: &CancellationToken,
-    tells: Tells,
+    requests: StopRequests,
     mut poll_request: impl FnMut(&mut Context<'_>) -> Poll<()>,
 ) {
     poll_fn(&mut poll_request).await;
-    if tells == Tells::Yes {
+    if requests == StopRequests::Logged {
         tracing::info!("stopping: finishing what is under way");
     }
     stop.cancel();
@@ -128,7 +128,7 @@ mod tests {
         let stop = CancellationToken::new();
         let ending = stop.clone();
         let hurried = tokio::spawn(async move {
-            until_hurried(&ending, Tells::Yes, |cx| heard.poll_recv(cx).map(Option::unwrap)).await;
+            until_hurried(&ending, StopRequests::Logged, |cx| heard.poll_recv(cx).map(Option::unwrap)).await;
         });
         requests.send(()).await.unwrap();
         stop.cancelled().await;

@@ -27,13 +27,13 @@ pub(crate) fn start() {
         return;
     }
     let queue: &'static Queue = Box::leak(Box::default());
-    let tell = |lines| {
+    let report = |lines| {
         tracing::warn!(
             lines,
             "lines of this log were lost: it was not read in time, or could not be written"
         );
     };
-    let writing = move || queue.write_to(io::stderr(), tell);
+    let writing = move || queue.write_to(io::stderr(), report);
     if std::thread::Builder::new().name("blkin-log".into()).spawn(writing).is_ok() {
         let _other = QUEUE.set(queue);
     }
@@ -97,13 +97,13 @@ struct State {
     /// Lines that were lost.
     lost: u64,
     /// Lost lines that the log has not reported yet.
-    untold: u64,
+    unreported_lost: u64,
 }
 
 impl State {
     fn lose_one(&mut self) {
         self.lost += 1;
-        self.untold += 1;
+        self.unreported_lost += 1;
     }
 }
 
@@ -126,15 +126,15 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Writes the lines as they come, for ever; `tell` logs how many lines were lost.
-    fn write_to(&self, mut out: impl Write, tell: impl Fn(u64)) {
+    /// Writes the lines as they come, for ever; `report` logs how many lines were lost.
+    fn write_to(&self, mut out: impl Write, report: impl Fn(u64)) {
         loop {
             let line = self.next();
             let is_written = out.write_all(&line).is_ok();
             if let Some(lost) = self.gap_after(line.len(), is_written) {
-                tell(lost);
+                report(lost);
             }
-            // Only now: a caller that waits for the last lines has to wait for the line of `tell` too.
+            // Only now: a caller that waits for the last lines has to wait for the line of `report` too.
             self.state().bytes -= line.len();
             self.changed.notify_all();
         }
@@ -158,8 +158,8 @@ impl Queue {
             state.lose_one();
             return None;
         }
-        let is_over = !state.is_clogged && state.untold > 0;
-        is_over.then(|| std::mem::take(&mut state.untold))
+        let is_over = !state.is_clogged && state.unreported_lost > 0;
+        is_over.then(|| std::mem::take(&mut state.unreported_lost))
     }
 
     fn wait_until_written(&self, limit: Duration) {
@@ -204,8 +204,8 @@ mod tests {
             let queue: &'static Queue = Box::leak(Box::default());
             let ((begins, begun), (ends, ended)) = (channel(), channel());
             let reader = Reader { begun: begins, ends: ended };
-            let tell = |lines| queue.push(format!("{lines} lost").into_bytes());
-            std::thread::spawn(move || queue.write_to(reader, tell));
+            let report = |lines| queue.push(format!("{lines} lost").into_bytes());
+            std::thread::spawn(move || queue.write_to(reader, report));
             Log { queue, begun, ends }
         }
 

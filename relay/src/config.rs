@@ -12,7 +12,7 @@ use blkin_daemon::checks::{
 };
 use blkin_daemon::config::{ConfigError, Layered, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
-use blkin_daemon::own::own_among;
+use blkin_daemon::own::find_leading_back;
 use blkin_daemon::start::after_help;
 use blkin_daemon::upstream::{HOST_AND_PORT, is_host_and_port};
 use blkin_live::Options;
@@ -287,7 +287,7 @@ impl Config {
     /// # Errors
     /// Names the upstream that does.
     pub fn check_loops(&self) -> Result<(), ConfigError> {
-        match own_among(self.scribe_listen, &self.upstreams) {
+        match find_leading_back(self.scribe_listen, &self.upstreams) {
             None => Ok(()),
             Some(upstream) => Err(invalid(
                 "upstreams",

@@ -62,7 +62,7 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
         .map_err(|failed| read.explain(failed, Config::check_folders))?;
     let read_again = arguments.clone();
     relay.settings.reload_on(reloads, move || read_again.configuration().map(|read| read.config), |_| {});
-    ready::tell(arguments.ready_file.as_deref(), &addresses)?;
+    ready::announce(arguments.ready_file.as_deref(), &addresses)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?config.upstreams, "ready");
     relay.serve(scribe, http, stop).await
 }
@@ -232,7 +232,7 @@ fn scribe_options(config: &Config, max_connections: usize, budget: Budget) -> se
 /// The state of something that the relay delivers to, which `/healthz` reports.
 fn standing(health: &Health, name: &str, to: &str, causes: &'static [Cause]) -> Arc<Standing> {
     let standing = Arc::new(Standing::new(name, to, causes));
-    health.tells_of(standing.clone());
+    health.register_trouble_source(standing.clone());
     standing
 }
 

@@ -309,7 +309,7 @@ impl Upstream {
     /// After a broken connection, reads the calls with unknown outcome again, in smaller calls: the upstream may not accept large
     /// ones. After several broken connections in a row the entries are sent one by one: it may not accept one of them.
     fn read_again_in_smaller_calls(&mut self) {
-        let entries: u64 = self.pipeline.in_the_dark().map(|batch| batch.count().entries).sum();
+        let entries: u64 = self.pipeline.with_unknown_outcome().map(|batch| batch.count().entries).sum();
         if entries == 0 {
             return;
         }

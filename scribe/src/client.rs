@@ -279,7 +279,7 @@ impl Connection {
                 self.incoming.extend(&bytes[..read]);
                 Ok(true)
             }
-            Err(e) if is_patience(&e) => Ok(false),
+            Err(e) if is_retryable(&e) => Ok(false),
             Err(e) => Err(e),
         }
     }
@@ -306,7 +306,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn is_patience(error: &io::Error) -> bool {
+fn is_retryable(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
@@ -324,7 +324,7 @@ impl<S: Write> Write for Patient<'_, S> {
         let mut silence = Silence::begin(self.timeout);
         loop {
             let written = match self.stream.write(bytes) {
-                Err(e) if is_patience(&e) => None,
+                Err(e) if is_retryable(&e) => None,
                 Ok(part) if part < bytes.len() => Some(part),
                 done => return done,
             };

@@ -5,7 +5,7 @@
 //!  push ──▶ Waiting ──sent──▶ Sent ──OK──────────▶ Done ──pop, once all before it are──▶
 //!              ▲                │ └──exception────▶ Done: nothing behind it is sent before it was popped
 //!              ├──TRY_LATER─────┤
-//!            Dark ◀──the connection broke
+//!         Unknown ◀──the connection broke
 //! ```
 //!
 //! - Calls go out in their order, and each is sent again until it is done; the caller may forget it only then.
@@ -89,14 +89,14 @@ struct Call<B> {
 enum State {
     Waiting,
     /// As `Waiting`, but the call may have arrived.
-    Dark,
+    Unknown,
     Sent,
     Done(Verdict),
 }
 
 impl State {
     fn is_to_be_sent(&self) -> bool {
-        matches!(self, State::Waiting | State::Dark)
+        matches!(self, State::Waiting | State::Unknown)
     }
 
     fn is_refused(&self) -> bool {
@@ -121,8 +121,8 @@ impl<B> Pipeline<B> {
     }
 
     /// The calls that may have arrived although there is no answer. The next turn sends them again.
-    pub fn in_the_dark(&self) -> impl Iterator<Item = &B> {
-        self.calls.iter().filter(|call| call.state == State::Dark).map(|call| &call.batch)
+    pub fn with_unknown_outcome(&self) -> impl Iterator<Item = &B> {
+        self.calls.iter().filter(|call| call.state == State::Unknown).map(|call| &call.batch)
     }
 
     /// Closes the connection, so that the next call makes a new one. Call it only while no call waits for its answer.
@@ -166,7 +166,7 @@ impl<B> Pipeline<B> {
         self.bytes -= call.bytes;
         match call.state {
             State::Done(verdict) => Some((call.batch, verdict)),
-            State::Waiting | State::Dark | State::Sent => None,
+            State::Waiting | State::Unknown | State::Sent => None,
         }
     }
 
@@ -207,7 +207,7 @@ impl<B> Pipeline<B> {
         let turned = self.exchange(encode, bell, due, alive);
         if self.client.unanswered() == 0 {
             let lost = self.calls.iter_mut().filter(|call| call.state == State::Sent);
-            lost.for_each(|call| call.state = State::Dark);
+            lost.for_each(|call| call.state = State::Unknown);
         }
         turned
     }

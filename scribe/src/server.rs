@@ -99,21 +99,21 @@ pub async fn serve<S: Service>(
     let mut door = Door::new(listener, options.max_connections);
     let mut connections = JoinSet::new();
     let mut pulse = tokio::time::interval(blkin_daemon::health::BEAT_EVERY);
-    let told = Arc::new(Told::default());
+    let log_limits = Arc::new(LogLimits::default());
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             _ = pulse.tick() => {
                 heartbeat.beat();
-                door.tell_rest();
-                told.rest(Instant::now());
+                door.log_rest();
+                log_limits.rest(Instant::now());
             }
             Some(_) = connections.join_next() => {}
             Some((stream, peer, seat)) = door.next() => {
                 let (service, options, stop) = (service.clone(), options.clone(), stop.clone());
-                let told = told.clone();
+                let log_limits = log_limits.clone();
                 connections.spawn(async move {
-                    connection(stream, (peer, seat), &service, &options, &stop, &told).await;
+                    connection(stream, (peer, seat), &service, &options, &stop, &log_limits).await;
                 });
             }
         }
@@ -127,7 +127,7 @@ pub async fn serve<S: Service>(
 /// Has the kernel probe whether a silent peer is still there. If many nodes lose power at once and come back, their old
 /// connections would otherwise keep places from the new ones for as long as clients may be idle. No probes are sent while an
 /// answer is not acknowledged, which the kernel would retransmit for a quarter of an hour: TCP_USER_TIMEOUT limits that.
-fn ask_whether_peer_lives(stream: &TcpStream) -> rustix::io::Result<()> {
+fn enable_keepalive(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_user_timeout(stream, GONE_AFTER_MS)?;
     sockopt::set_tcp_keepidle(stream, ASK_EVERY)?;
     sockopt::set_tcp_keepintvl(stream, ASK_AGAIN_EVERY)?;
@@ -141,15 +141,15 @@ async fn connection<S: Service>(
     service: &Arc<S>,
     options: &Options,
     stop: &CancellationToken,
-    told: &Told,
+    log_limits: &LogLimits,
 ) {
     // Answers are small and the client waits for them; a failure costs only time.
     let _slower = stream.set_nodelay(true);
-    let _later = ask_whether_peer_lives(&stream);
+    let _later = enable_keepalive(&stream);
     let (reader, writer) = stream.into_split();
     let (answers, queue) = mpsc::channel(MAX_PIPELINED);
     let reading = read_calls(seat.watch(reader), service, options, stop, &seat, answers);
-    let unreadable = |reason: &str| told.unreadable(peer, reason);
+    let unreadable = |reason: &str| log_limits.unreadable(peer, reason);
     let serving = async {
         let writing = write_answers(writer, queue, &**service, options.frame_time, &seat, unreadable);
         tokio::join!(reading, writing).0
@@ -159,20 +159,20 @@ async fn connection<S: Service>(
         () = seat.lost() => Err(Closing::MadeRoom),
     };
     if let Err(reason) = served {
-        told.closing(peer, &reason);
+        log_limits.closing(peer, &reason);
     }
 }
 
 /// Limits the log lines about all connections together, so that a client that opens one after another cannot fill the disk.
 #[derive(Debug, Default)]
-struct Told {
+struct LogLimits {
     /// For calls and frames that cannot be read.
     unreadable: Mutex<Notices>,
     /// For every other reason to close a connection.
     closings: Mutex<Notices>,
 }
 
-impl Told {
+impl LogLimits {
     fn unreadable(&self, peer: SocketAddr, reason: &str) {
         if let Some(held_back) = lock(&self.unreadable).admit(Instant::now()) {
             tracing::warn!(%peer, held_back, "a Scribe call cannot be read: {reason}");

@@ -454,7 +454,7 @@ impl<'a> Holder<'a> {
         let http = self.http.local_addr()?.to_string();
         let (socket, to) = (&self.config.socket, self.config.ships_to());
         let control = &self.config.control_socket();
-        ready::tell(self.ready_file, &Ready { http: &http, socket, control })?;
+        ready::announce(self.ready_file, &Ready { http: &http, socket, control })?;
         tracing::info!(http, socket = %socket.display(), ?to, "ready");
         Ok(())
     }

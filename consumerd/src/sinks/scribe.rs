@@ -80,7 +80,7 @@ impl Scribe {
         let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || sign_of(progress));
         progress.note_progress();
         self.settle_answered(pump);
-        if self.pipeline.in_the_dark().next().is_some() {
+        if self.pipeline.with_unknown_outcome().next().is_some() {
             pump.queue.give_back(self.pipeline.take_waiting().into_iter());
             self.breaks += 1;
             if self.breaks >= BREAKS {

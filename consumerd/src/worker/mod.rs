@@ -180,7 +180,7 @@ impl Worker {
         let sinks = sinks::start_all(&config).context("failed to start the sinks")?;
         let standings: Vec<_> = sinks.iter().map(|sink| sink.standing.clone()).collect();
         let health = Health::new();
-        standings.iter().for_each(|standing| health.tells_of(standing.clone()));
+        standings.iter().for_each(|standing| health.register_trouble_source(standing.clone()));
         let settings = Settings::of_file(Memfd::from_fd(hello.rules)).context("failed to read the rules")?;
         let of_staging = lock(&hello.staging)?;
         let staging = Memfd::from_fd(hello.staging);

@@ -12,7 +12,7 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 
 use super::Seat;
-use crate::taken;
+use crate::answer_parts;
 
 /// The requests under way on a connection.
 #[derive(Debug, Clone)]
@@ -24,22 +24,22 @@ impl Turns {
     }
 
     /// Notes that a request has arrived: it is the server's turn. While the server waits for the body, it is the peer's turn.
-    pub(crate) fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
+    pub(crate) fn begin<B>(&self, request: Request<B>) -> (Request<RequestBody<B>>, Turn) {
         self.0.under_way.fetch_add(1, Ordering::Relaxed);
-        let turn = Turn(Arc::new(Whose { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
-        turn.is_servers(true);
+        let turn = Turn(Arc::new(TurnState { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
+        turn.set_servers_turn(true);
         let body = turn.clone();
-        (request.map(|inner| Asked { inner, turn: body }), turn)
+        (request.map(|inner| RequestBody { inner, turn: body }), turn)
     }
 }
 
 /// Whose turn it is with a request: the peer's, which has to send something, or the server's. The request is over when the last
 /// clone is dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Turn(Arc<Whose>);
+pub(crate) struct Turn(Arc<TurnState>);
 
 #[derive(Debug)]
-struct Whose {
+struct TurnState {
     is_servers: AtomicBool,
     seat: Arc<Seat>,
 }
@@ -48,41 +48,41 @@ impl Turn {
     /// The request has its `response`. Until all of that was handed over, it is the server's turn while it produces a part, and
     /// the peer's turn while it does not read one.
     pub(crate) fn end(self, response: Response) -> Response {
-        self.is_servers(true);
-        taken::by_turns(response, self)
+        self.set_servers_turn(true);
+        answer_parts::by_turns(response, self)
     }
 
     /// Sets whether it is now the server's turn.
-    pub(crate) fn is_servers(&self, is_servers: bool) {
-        self.0.is(is_servers);
+    pub(crate) fn set_servers_turn(&self, is_servers: bool) {
+        self.0.set_servers_turn(is_servers);
     }
 }
 
-impl Whose {
-    fn is(&self, is_servers: bool) {
+impl TurnState {
+    fn set_servers_turn(&self, is_servers: bool) {
         match (self.is_servers.swap(is_servers, Ordering::Relaxed), is_servers) {
-            (false, true) => self.seat.serve_one(),
-            (true, false) => self.seat.served_one(),
+            (false, true) => self.seat.begin_serving(),
+            (true, false) => self.seat.end_serving(),
             _ => {}
         }
     }
 }
 
-impl Drop for Whose {
+impl Drop for TurnState {
     fn drop(&mut self) {
-        self.is(false);
+        self.set_servers_turn(false);
         self.seat.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The body of a request.
 #[derive(Debug)]
-pub(crate) struct Asked<B> {
+pub(crate) struct RequestBody<B> {
     inner: B,
     turn: Turn,
 }
 
-impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
+impl<B: HttpBody + Unpin> HttpBody for RequestBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -91,7 +91,7 @@ impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(context);
-        self.turn.is_servers(frame.is_ready());
+        self.turn.set_servers_turn(frame.is_ready());
         frame
     }
 

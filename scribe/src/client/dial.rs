@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use blkin_daemon::own::is_own;
+use blkin_daemon::own::leads_back;
 use blkin_daemon::threads;
 use blkin_daemon::upstream::addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -118,7 +118,7 @@ impl Dial {
         (packets, patience): (Packets, Duration),
         alive: Alive<'_>,
     ) -> io::Result<io::Result<TcpStream>> {
-        if self.own.is_some_and(|own| is_own(own, address)) {
+        if self.own.is_some_and(|own| leads_back(own, address)) {
             return Ok(Err(io::Error::other("this daemon itself listens there")));
         }
         let socket = match self.begin(address, packets) {

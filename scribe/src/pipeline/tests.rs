@@ -223,7 +223,7 @@ fn answered_call_can_be_popped_before_the_next_is_sent() {
 }
 
 #[test]
-fn broken_connection_leaves_sent_calls_in_the_dark() {
+fn broken_connection_leaves_sent_calls_with_unknown_outcome() {
     let (address, _seen) = server(&[Act::Break], 1);
     let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), Window { calls: 9, bytes: 100 });
     let bell = Doorbell::new().unwrap();
@@ -231,7 +231,7 @@ fn broken_connection_leaves_sent_calls_in_the_dark() {
     while pipeline.turn(encode, &bell, Some(Instant::now() + LIMIT), &mut || Ok(())).is_ok() {}
     pipeline.push(1, 60);
     pipeline.push_done(2);
-    assert_eq!(pipeline.in_the_dark().collect::<Vec<_>>(), [&0]);
+    assert_eq!(pipeline.with_unknown_outcome().collect::<Vec<_>>(), [&0]);
     assert_eq!(pipeline.take_waiting(), [0, 1]);
     assert_eq!((pipeline.pop(), pipeline.is_empty()), (Some((2, Verdict::Taken)), true));
     pipeline.push(3, 99);
@@ -239,22 +239,22 @@ fn broken_connection_leaves_sent_calls_in_the_dark() {
 }
 
 #[test]
-fn unsent_call_is_not_in_the_dark() {
+fn unsent_call_has_no_unknown_outcome() {
     let mut pipeline = Pipeline::new(Client::new("127.0.0.1:1", LIMIT), window(9));
     let bell = Doorbell::new().unwrap();
     pipeline.push(0, 1);
     assert!(pipeline.turn(encode, &bell, Some(Instant::now() + LIMIT), &mut || Ok(())).is_err());
-    assert_eq!((pipeline.in_the_dark().count(), pipeline.take_waiting()), (0, vec![0]));
+    assert_eq!((pipeline.with_unknown_outcome().count(), pipeline.take_waiting()), (0, vec![0]));
 }
 
 #[test]
-fn call_answered_try_later_is_not_in_the_dark() {
+fn call_answered_try_later_has_no_unknown_outcome() {
     let (address, _seen) = server(&[Act::Later], 1);
     let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), window(9));
     let bell = Doorbell::new().unwrap();
     pipeline.push(0, 1);
     while pipeline.turn(encode, &bell, Some(Instant::now() + LIMIT), &mut || Ok(())).is_ok() {}
-    assert_eq!((pipeline.in_the_dark().count(), pipeline.take_waiting()), (0, vec![0]));
+    assert_eq!((pipeline.with_unknown_outcome().count(), pipeline.take_waiting()), (0, vec![0]));
 }
 
 #[test]

@@ -38,10 +38,10 @@ impl Door {
     /// connection.
     pub(super) async fn next(&mut self) -> Option<(TcpStream, SocketAddr, Seat)> {
         loop {
-            if let Some(free) = self.places.take() {
+            if let Some(reserved) = self.places.take() {
                 self.waited_since = None;
                 let (stream, peer) = self.accept().await?;
-                return Some((stream, peer, Seat::new(free.to(peer.ip()))));
+                return Some((stream, peer, Seat::new(reserved.assign_to(peer.ip()))));
             }
             if self.is_patience_over() {
                 self.waited_since = None;
@@ -91,7 +91,7 @@ impl Door {
     }
 
     /// Logs how many refusals were held back.
-    pub(super) fn tell_rest(&mut self) {
+    pub(super) fn log_rest(&mut self) {
         if let Some(held_back) = self.refusals.rest(Instant::now()) {
             tracing::warn!(held_back, "refused more Scribe connections");
         }
@@ -99,16 +99,16 @@ impl Door {
 }
 
 /// While this lives, the peer of a connection waits for something other than its answer.
-struct Held<'p>(&'p Place);
+struct PeerWaitsGuard<'p>(&'p Place);
 
-impl<'p> Held<'p> {
+impl<'p> PeerWaitsGuard<'p> {
     fn new(place: &'p Place) -> Self {
         place.asked();
-        Held(place)
+        PeerWaitsGuard(place)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for PeerWaitsGuard<'_> {
     fn drop(&mut self) {
         self.0.answered();
     }
@@ -126,7 +126,7 @@ impl Seat {
 
     /// Waits until the connection has lost its place.
     pub(super) async fn lost(&self) {
-        self.place.lost().cancelled().await;
+        self.place.eviction_token().cancelled().await;
     }
 
     /// Notes that a call has arrived completely; until it is answered, the server does not wait for the peer.
@@ -136,7 +136,7 @@ impl Seat {
 
     /// Waits for something on behalf of the peer, such as memory; meanwhile the peer does not count as silent.
     pub(super) async fn hold<T>(&self, waited_for: impl Future<Output = T>) -> T {
-        let _held = Held::new(&self.place);
+        let _guard = PeerWaitsGuard::new(&self.place);
         let done = waited_for.await;
         self.place.progress();
         done
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn is_lost(seat: &Seat) -> bool {
-        seat.place.lost().is_cancelled()
+        seat.place.eviction_token().is_cancelled()
     }
 
     #[tokio::test(start_paused = true)]

@@ -38,7 +38,7 @@ impl Service for Together {
 
 /// The only place of a server.
 fn seat() -> Seat {
-    Seat::new(Places::new(1).take().unwrap().to([127, 0, 0, 1].into()))
+    Seat::new(Places::new(1).take().unwrap().assign_to([127, 0, 0, 1].into()))
 }
 
 fn options() -> Options {
@@ -79,7 +79,7 @@ async fn accepted_connections_notice_a_vanished_peer_within_a_minute() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
-    ask_whether_peer_lives(&stream).unwrap();
+    enable_keepalive(&stream).unwrap();
     assert!(sockopt::socket_keepalive(&stream).unwrap());
     let again = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
     assert_eq!(sockopt::tcp_keepidle(&stream).unwrap() + again, Duration::from_secs(60));

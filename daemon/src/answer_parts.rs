@@ -21,12 +21,12 @@ const PART_BYTES: usize = 16 << 10;
 
 tokio::task_local! {
     /// The parts that are handed out of the answer that this task sends by HTTP/2.
-    static OUT: Arc<Out>;
+    static UNWRITTEN: Arc<UnwrittenParts>;
 }
 
 /// The parts of an answer that were handed out and are not written yet.
 #[derive(Default)]
-struct Out {
+struct UnwrittenParts {
     parts: Mutex<Parts>,
     /// Notified when a part is handed out while no other is.
     begun: Notify,
@@ -41,7 +41,7 @@ struct Parts {
     waker: Option<Waker>,
 }
 
-impl Out {
+impl UnwrittenParts {
     fn parts(&self) -> MutexGuard<'_, Parts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,7 +55,7 @@ impl Out {
             self.begun.notify_one();
         }
         drop(parts);
-        Bytes::from_owner(Part { bytes, out: self.clone() })
+        Bytes::from_owner(Part { bytes, unwritten: self.clone() })
     }
 
     fn poll_none(&self, context: &Context<'_>) -> Poll<()> {
@@ -74,7 +74,7 @@ impl Out {
 
 struct Part {
     bytes: Bytes,
-    out: Arc<Out>,
+    unwritten: Arc<UnwrittenParts>,
 }
 
 impl AsRef<[u8]> for Part {
@@ -85,7 +85,7 @@ impl AsRef<[u8]> for Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let mut parts = self.out.parts();
+        let mut parts = self.unwritten.parts();
         parts.count -= 1;
         parts.since = (parts.count > 0).then(Instant::now);
         let waker = if parts.count == 0 { parts.waker.take() } else { None };
@@ -113,7 +113,11 @@ struct Answer {
 }
 
 impl Answer {
-    fn poll_part(&mut self, context: &mut Context<'_>, out: &Arc<Out>) -> Poll<Option<PartOfIt>> {
+    fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+        unwritten: &Arc<UnwrittenParts>,
+    ) -> Poll<Option<PartOfIt>> {
         while self.rest.is_empty() && !self.is_ended {
             match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
                 None => self.is_ended = true,
@@ -124,10 +128,10 @@ impl Answer {
             }
         }
         if self.rest.is_empty() {
-            return out.poll_none(context).map(|()| None);
+            return unwritten.poll_none(context).map(|()| None);
         }
         let part = self.rest.split_to(self.rest.len().min(PART_BYTES));
-        Poll::Ready(Some(Ok(Frame::data(out.give(part)))))
+        Poll::Ready(Some(Ok(Frame::data(unwritten.give(part)))))
     }
 }
 
@@ -138,16 +142,16 @@ impl HttpBody for Answer {
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<PartOfIt>> {
-        let part = match OUT.try_with(Arc::clone) {
-            Ok(out) => self.poll_part(context, &out),
+        let part = match UNWRITTEN.try_with(Arc::clone) {
+            Ok(unwritten) => self.poll_part(context, &unwritten),
             Err(_http1) => Pin::new(&mut self.inner).poll_frame(context),
         };
-        self.turn.is_servers(part.is_pending() && !self.is_ended);
+        self.turn.set_servers_turn(part.is_pending() && !self.is_ended);
         part
     }
 
     fn is_end_stream(&self) -> bool {
-        let is_written = || OUT.try_with(|out| out.since().is_none()).unwrap_or(true);
+        let is_written = || UNWRITTEN.try_with(|unwritten| unwritten.since().is_none()).unwrap_or(true);
         self.rest.is_empty() && self.inner.is_end_stream() && is_written()
     }
 
@@ -171,13 +175,13 @@ pub(crate) struct Wait {
 
 impl Wait {
     /// Waits until a part was not written for too long.
-    async fn not_taken(&self, out: &Out) {
+    async fn wait_until_overdue(&self, unwritten: &UnwrittenParts) {
         loop {
-            match out.since() {
-                None => out.begun.notified().await,
+            match unwritten.since() {
+                None => unwritten.begun.notified().await,
                 Some(since) => {
                     self.since(since).await;
-                    if out.since() == Some(since) {
+                    if unwritten.since() == Some(since) {
                         return;
                     }
                 }
@@ -198,11 +202,11 @@ impl Wait {
 
 /// Runs `sending`, which sends an answer. Returns false, and drops `sending`, once the peer has not read a part in time.
 pub(crate) async fn in_time(sending: impl Future<Output = ()>, wait: Wait) -> bool {
-    let out = Arc::<Out>::default();
+    let unwritten = Arc::<UnwrittenParts>::default();
     tokio::select! {
         biased;
-        () = OUT.scope(out.clone(), sending) => true,
-        () = wait.not_taken(&out) => false,
+        () = UNWRITTEN.scope(unwritten.clone(), sending) => true,
+        () = wait.wait_until_overdue(&unwritten) => false,
     }
 }
 
@@ -222,7 +226,7 @@ mod tests {
 
     /// Hands out a part of the answer.
     fn given() -> Bytes {
-        OUT.with(|out| out.give(Bytes::from_static(b"part")))
+        UNWRITTEN.with(|unwritten| unwritten.give(Bytes::from_static(b"part")))
     }
 
     #[tokio::test(start_paused = true)]

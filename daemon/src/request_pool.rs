@@ -14,24 +14,24 @@ use crate::notices::Notices;
 
 /// The pool for requests of all connections.
 #[derive(Clone)]
-pub(crate) struct Beside {
+pub(crate) struct RequestPool {
     shared: Arc<Semaphore>,
     refusals: Arc<Mutex<Notices>>,
 }
 
-impl Beside {
+impl RequestPool {
     /// A pool of `most` requests, beside the one request that each connection may always have.
-    pub(crate) fn new(most: usize) -> Beside {
+    pub(crate) fn new(most: usize) -> RequestPool {
         let shared = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Beside { shared, refusals: Arc::default() }
+        RequestPool { shared, refusals: Arc::default() }
     }
 
     /// The room of one more connection.
     pub(crate) fn of_connection(&self) -> Room {
-        Room { own: Arc::new(Semaphore::new(1)), beside: self.clone() }
+        Room { own: Arc::new(Semaphore::new(1)), pool: self.clone() }
     }
 
-    fn tell_of_refusal(&self) {
+    fn log_refusal(&self) {
         let admitted = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
         if let Some(held_back) = admitted {
             tracing::warn!(
@@ -46,16 +46,16 @@ impl Beside {
 /// The room for requests of one connection: one request of its own, and the shared pool.
 pub(crate) struct Room {
     own: Arc<Semaphore>,
-    beside: Beside,
+    pool: RequestPool,
 }
 
 impl Room {
     /// Takes room for one request, if there is any, and keeps it as long as the returned permit lives.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
-        let room = [&self.own, &self.beside.shared];
+        let room = [&self.own, &self.pool.shared];
         let taken = room.into_iter().find_map(|room| room.clone().try_acquire_owned().ok());
         if taken.is_none() {
-            self.beside.tell_of_refusal();
+            self.pool.log_refusal();
         }
         taken
     }
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn each_connection_can_always_have_one_request() {
-        let beside = Beside::new(2);
-        let (many, another) = (beside.of_connection(), beside.of_connection());
+        let pool = RequestPool::new(2);
+        let (many, another) = (pool.of_connection(), pool.of_connection());
         let mut taken: Vec<_> = std::iter::from_fn(|| many.take()).collect();
         assert_eq!(taken.len(), 1 + 2);
         let own = another.take();

@@ -13,7 +13,7 @@ use blkin_thrift::scribe::{
 use blkin_thrift::{Error, Limits};
 
 use crate::live::{Arrived, Live};
-use crate::returning::{Returning, Seen};
+use crate::loop_detector::{LoopDetector, Sightings};
 use crate::spool::writer::{Pending, Writer};
 use crate::spool::{Draft, Spool};
 
@@ -51,7 +51,7 @@ pub struct Intake {
     writer: Writer,
     counter: Counter,
     live: Live,
-    returning: Arc<Returning>,
+    loop_detector: Arc<LoopDetector>,
     limits: Limits,
     alive_since: i64,
 }
@@ -63,12 +63,12 @@ impl Intake {
         writer: Writer,
         counter: Counter,
         live: Live,
-        returning: Arc<Returning>,
+        loop_detector: Arc<LoopDetector>,
         limits: Limits,
     ) -> Self {
         let alive_since =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        Intake { spool, writer, counter, live, returning, limits, alive_since }
+        Intake { spool, writer, counter, live, loop_detector, limits, alive_since }
     }
 
     fn draft(&self, entries: &[RawEntry<'_>]) -> Draft {
@@ -131,7 +131,7 @@ impl Intake {
 pub struct Waiting {
     pending: Pending,
     shown: Shown,
-    seen: Seen,
+    sightings: Sightings,
 }
 
 impl Service for Intake {
@@ -151,16 +151,18 @@ impl Service for Intake {
         let pending = self.writer.submit(draft).ok().map(|pending| Waiting {
             pending,
             shown: self.show(frame, entries),
-            seen: self.returning.look(log.entries.iter().filter(|entry| self.counter.is_span(entry))),
+            sightings: self
+                .loop_detector
+                .look(log.entries.iter().filter(|entry| self.counter.is_span(entry))),
         });
         Ok(Answer::Later { seq: log.seq, wants_reply: log.wants_reply, pending })
     }
 
     async fn settled(&self, pending: Self::Pending) -> ResultCode {
-        let Some(Waiting { pending, shown, seen }) = pending else { return ResultCode::TryLater };
+        let Some(Waiting { pending, shown, sightings }) = pending else { return ResultCode::TryLater };
         match self.writer.durable(pending).await {
             Ok(()) => {
-                self.returning.taken(seen);
+                self.loop_detector.commit_sightings(sightings);
                 ResultCode::Ok
             }
             Err(_) => {

@@ -15,7 +15,7 @@ use blkin_scribe::Budget;
 
 use crate::ledger::{Count, Delivered, Loss};
 use crate::live::Live;
-use crate::returning::Returning;
+use crate::loop_detector::LoopDetector;
 use crate::spool::writer::{Gauge, Refused};
 use crate::spool::{Figures, Spool};
 use crate::upstream::Traffic;
@@ -37,7 +37,7 @@ pub(crate) struct Metrics {
     pub(crate) upstreams: Vec<Known>,
     /// The state of everything that writes to the spool's folder.
     pub(crate) spool_standings: Vec<Arc<Standing>>,
-    pub(crate) returning: Arc<Returning>,
+    pub(crate) loop_detector: Arc<LoopDetector>,
     pub(crate) live: Live,
     pub(crate) patience: Patience,
 }
@@ -97,7 +97,7 @@ impl Metrics {
             (
                 "returned_spans",
                 "times that the span which the relay remembers (one at a time) arrived again, since the start",
-                self.returning.times(),
+                self.loop_detector.times(),
             ),
             (
                 "messages_dropped",

@@ -22,8 +22,8 @@ use tokio::net::TcpListener;
 use crate::config::{Arguments, Config};
 use crate::intake::{Counter, Intake};
 use crate::live::Live;
+use crate::loop_detector::LoopDetector;
 use crate::metrics::{Known, Metrics, registry};
-use crate::returning::Returning;
 use crate::spool::Spool;
 use crate::spool::writer::{Gauge, Writer};
 use crate::sweeper::{self, Standings};
@@ -79,7 +79,7 @@ struct Relay {
     health: Health,
     spool: Arc<Spool>,
     intake: Arc<Intake>,
-    returning: Arc<Returning>,
+    loop_detector: Arc<LoopDetector>,
     live: Live,
     gauge: Gauge,
     budget: Budget,
@@ -111,14 +111,14 @@ impl Relay {
         let budget = Budget::new(config.max_reading_mib << 20, config.max_message_bytes());
         let counter = Counter::new(&config.span_category, config.thrift_limits());
         let live = Live::start(config.live_options(), health.worker("live"))?;
-        let round = standing(&health, "loop", &config.upstreams.join(", "), Returning::CAUSES);
-        let returning = Arc::new(Returning::new(round));
+        let round = standing(&health, "loop", &config.upstreams.join(", "), LoopDetector::CAUSES);
+        let loop_detector = Arc::new(LoopDetector::new(round));
         let intake = Intake::new(
             spool.clone(),
             writer,
             counter.clone(),
             live.clone(),
-            returning.clone(),
+            loop_detector.clone(),
             config.thrift_limits(),
         );
         let swept = CancellationToken::new();
@@ -130,7 +130,7 @@ impl Relay {
             health,
             spool,
             intake: Arc::new(intake),
-            returning,
+            loop_detector,
             live,
             gauge,
             budget,
@@ -206,7 +206,7 @@ impl Relay {
             budget: self.budget.clone(),
             upstreams: self.upstreams.clone(),
             spool_standings: self.spool_standings.clone(),
-            returning: self.returning.clone(),
+            loop_detector: self.loop_detector.clone(),
             live: self.live.clone(),
             patience: patience.clone(),
         });

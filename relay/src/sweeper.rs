@@ -37,9 +37,9 @@ pub(crate) fn start(
     threads::start("sweeper", move || {
         while !stop.is_cancelled() {
             heartbeat.beat();
-            tell(&standings.positions, &POSITIONS, &spool.sweep());
+            log_outcome(&standings.positions, &POSITIONS, &spool.sweep());
             heartbeat.beat();
-            tell(&standings.removal, &REMOVAL, &spool.remove_left());
+            log_outcome(&standings.removal, &REMOVAL, &spool.remove_departed());
             heartbeat.beat();
             spool.shrink();
             std::thread::sleep(SWEEP_EVERY);
@@ -68,7 +68,7 @@ const REMOVAL: Words = Words {
 };
 
 /// Logs once when a task fails, and once when it works again.
-fn tell(standing: &Standing, words: &Words, done: &io::Result<()>) {
+fn log_outcome(standing: &Standing, words: &Words, done: &io::Result<()>) {
     let Err(error) = done else {
         if let Some(over) = standing.succeeded() {
             let (seconds, failures) = (over.lasted.as_secs(), over.failures);

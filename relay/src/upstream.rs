@@ -1,7 +1,7 @@
 //! A thread for each upstream: it reads the spool from the upstream's position and sends several calls ahead of the answers; as
 //! answers arrive, the position moves on.
 
-mod singly;
+mod one_by_one;
 
 use std::fmt::Display;
 use std::io;
@@ -20,7 +20,7 @@ use crate::intake::Counter;
 use crate::spool::checkpoint::Position;
 use crate::spool::segment::{BadPlace, is_of_bad_place};
 use crate::spool::{Batch, Spool};
-use singly::Singly;
+use one_by_one::OneByOne;
 
 /// After a call that broke off, or a part of the spool that could not be read, calls get smaller, since the upstream may not
 /// accept large ones; but never smaller than this.
@@ -87,7 +87,7 @@ pub struct Upstream {
     options: Options,
     batch_bytes: usize,
     /// The entries that are sent one by one; while there are any, nothing else is sent.
-    singly: Singly,
+    one_by_one: OneByOne,
     /// Connections that broke since the last answer.
     breaks: u32,
     heartbeat: Heartbeat,
@@ -145,7 +145,7 @@ impl Upstream {
             backoff: Backoff::new(start.options.backoff_min, start.options.backoff_max),
             options: start.options.clone(),
             batch_bytes: start.options.batch_bytes,
-            singly: Singly::default(),
+            one_by_one: OneByOne::default(),
             breaks: 0,
             heartbeat: start.heartbeat,
             ending: start.ending.clone(),
@@ -164,7 +164,7 @@ impl Upstream {
             if let Err(error) = self.step() {
                 // A smaller batch may end before the place that cannot be read.
                 self.batch_bytes = (self.batch_bytes / 2).max(MIN_BATCH_BYTES);
-                self.later(Cause::Failed, &format!("failed to read the spool: {error}"));
+                self.report_failure_and_pause(Cause::Failed, &format!("failed to read the spool: {error}"));
             }
         }
         self.heartbeat.finish();
@@ -178,11 +178,11 @@ impl Upstream {
     /// # Errors
     /// When the spool cannot be read.
     fn step(&mut self) -> io::Result<()> {
-        if self.singly.is_empty() && self.breaks >= BREAKS {
-            self.read_singly()?;
+        if self.one_by_one.is_empty() && self.breaks >= BREAKS {
+            self.hold_next_record()?;
             self.breaks = 0;
         }
-        if !self.singly.is_empty() {
+        if !self.one_by_one.is_empty() {
             return self.try_one();
         }
         let filled = self.fill();
@@ -240,44 +240,44 @@ impl Upstream {
         self.settle_answered();
         self.read_again_in_smaller_calls();
         if let Err(trouble) = turned {
-            self.later(trouble.cause(), &trouble);
+            self.report_failure_and_pause(trouble.cause(), &trouble);
         }
     }
 
     /// Settles the calls that were answered. The entries of a refused batch are sent one by one, before anything behind it.
     fn settle_answered(&mut self) {
-        while self.singly.is_empty()
+        while self.one_by_one.is_empty()
             && let Some((batch, verdict)) = self.pipeline.pop()
         {
             if verdict == Verdict::Refused {
-                self.is_down();
-                self.singly.hold(batch);
+                self.mark_down();
+                self.one_by_one.hold(batch);
                 continue;
             }
             self.spool.settle(self.number, &batch);
             if !batch.is_empty() {
-                self.succeeded();
+                self.note_success();
                 self.batch_bytes = (self.batch_bytes * 2).min(self.options.batch_bytes);
             }
         }
     }
 
-    fn tell_refused(&mut self, what: &impl Display) {
+    fn log_refused(&mut self, what: &impl Display) {
         if let Some(held_back) = self.refused.admit(Instant::now()) {
             tracing::warn!(upstream = self.name, held_back, "{what}");
         }
     }
 
     /// Notes an answer: whatever it says, the upstream can be reached.
-    fn answered(&mut self) {
+    fn note_answer(&mut self) {
         self.backoff.reset();
         self.breaks = 0;
     }
 
     /// Notes that the upstream refused an entry.
-    fn was_refused(&mut self, why: &str) {
-        self.is_down();
-        self.tell_refused(&format_args!("the upstream refused an entry: {why}"));
+    fn note_refused_entry(&mut self, why: &str) {
+        self.mark_down();
+        self.log_refused(&format_args!("the upstream refused an entry: {why}"));
         self.refusals += 1;
         if self.refusals < REFUSALS {
             return;
@@ -290,8 +290,8 @@ impl Upstream {
     }
 
     /// Notes that the upstream answered `OK`.
-    fn succeeded(&mut self) {
-        self.answered();
+    fn note_success(&mut self) {
+        self.note_answer();
         self.refusals = 0;
         self.traffic.calls.fetch_add(1, Ordering::Relaxed);
         self.traffic.up.store(1, Ordering::Relaxed);
@@ -302,7 +302,7 @@ impl Upstream {
     }
 
     /// Notes that a call had another answer than `OK`, or none.
-    fn is_down(&self) {
+    fn mark_down(&self) {
         self.traffic.up.store(0, Ordering::Relaxed);
     }
 
@@ -313,25 +313,25 @@ impl Upstream {
         if entries == 0 {
             return;
         }
-        self.uncertain(entries);
+        self.count_uncertain(entries);
         self.batch_bytes = (self.batch_bytes / 2).max(MIN_BATCH_BYTES);
         self.pipeline.clear();
         self.read = None;
         self.breaks += 1;
     }
 
-    fn uncertain(&self, entries: u64) {
+    fn count_uncertain(&self, entries: u64) {
         self.traffic.uncertain.fetch_add(entries, Ordering::Relaxed);
     }
 
-    fn later(&mut self, cause: Cause, reason: &impl Display) {
+    fn report_failure_and_pause(&mut self, cause: Cause, reason: &impl Display) {
         // A call that was ended because the relay stops is no trouble of the upstream.
         if self.ending.now.is_cancelled() {
             return;
         }
         // That the spool cannot be read says nothing about the upstream.
         if cause != Cause::Failed {
-            self.is_down();
+            self.mark_down();
         }
         if let Some(begun) = self.standing.failed(cause, reason) {
             let (cause, held_back) = (cause.label(), begun.held_back);

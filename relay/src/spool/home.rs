@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use super::Spool;
-use super::aside::ASIDE;
 use super::checkpoint::{Checkpoint, Positions};
+use super::damaged_folder::DAMAGED;
 use super::files::{naming, take_alone};
 
 /// The path of the file of positions.
@@ -36,8 +36,8 @@ impl Home {
     /// # Errors
     /// When it cannot be created, or another relay uses it.
     pub(super) fn take(folder: &Path) -> io::Result<Home> {
-        let (aside, lock) = (folder.join(ASIDE), folder.join("lock"));
-        fs::create_dir_all(&aside).map_err(naming(&aside))?;
+        let (damaged, lock) = (folder.join(DAMAGED), folder.join("lock"));
+        fs::create_dir_all(&damaged).map_err(naming(&damaged))?;
         let lock = File::create(&lock).map_err(naming(&lock))?;
         take_alone(&lock)?;
         Ok(Home { lock })
@@ -48,7 +48,7 @@ impl Home {
         if must_lie_at(&self.lock, &folder.join("lock")).is_err() {
             *self = Home::take(folder)?;
         }
-        fs::create_dir_all(folder.join(ASIDE))
+        fs::create_dir_all(folder.join(DAMAGED))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::checkpoint::Checkpoint;
 use super::files::{make_durable, naming};
 use super::layout::SEGMENT_HEADER_BYTES;
-use super::{Left, Spool, WhenFull, segment};
+use super::{DepartedSegment, Spool, WhenFull, segment};
 use crate::ledger::{Count, Loss};
 
 impl Spool {
@@ -19,14 +19,14 @@ impl Spool {
     pub fn sweep(&self) -> io::Result<()> {
         let (mut state, now) = (self.lock(), Instant::now());
         if state.evictions.rest(now).is_some() {
-            state.tell_evicted();
+            state.log_evicted();
         }
-        state.tell_damaged(now);
+        state.log_damaged(now);
         let is_dirty = state.dirty;
         drop(state);
         // The lock is held while a large region is copied; the rest can be logged later.
-        if let Ok(mut aside) = self.aside.try_lock() {
-            aside.tell_rest();
+        if let Ok(mut damaged_folder) = self.damaged_folder.try_lock() {
+            damaged_folder.log_rest();
         }
         if !is_dirty {
             return Ok(());
@@ -89,20 +89,20 @@ impl Spool {
             removed.extend(state.take_oldest());
         }
         drop(state);
-        removed.into_iter().for_each(|left| self.remove(left));
+        removed.into_iter().for_each(|departed| self.remove(departed));
     }
 
     /// Removes a segment that has left. If it cannot be removed, it still counts as room in use.
-    fn remove(&self, left: Left) {
-        if self.remove_file(left).is_err() {
+    fn remove(&self, departed: DepartedSegment) {
+        if self.remove_file(departed).is_err() {
             let mut state = self.lock();
-            state.bytes += left.length;
-            state.left.push(left);
+            state.bytes += departed.length;
+            state.departed.push(departed);
         }
     }
 
-    fn remove_file(&self, left: Left) -> io::Result<()> {
-        let path = segment::path(&self.folder, left.number);
+    fn remove_file(&self, departed: DepartedSegment) -> io::Result<()> {
+        let path = segment::path(&self.folder, departed.number);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(naming(&path)(error)),
             _ => Ok(()),
@@ -113,25 +113,29 @@ impl Spool {
     ///
     /// # Errors
     /// When the file system still refuses for one of them.
-    pub fn remove_left(&self) -> io::Result<()> {
-        let left = self.lock().left.clone();
+    pub fn remove_departed(&self) -> io::Result<()> {
+        let departed = self.lock().departed.clone();
         let mut removed = Ok(());
-        for one in left {
-            let done = if one.is_kept { self.aside().take(&self.folder, one) } else { self.remove_file(one) };
+        for one in departed {
+            let done = if one.is_kept {
+                self.damaged_folder().take(&self.folder, one)
+            } else {
+                self.remove_file(one)
+            };
             if let Err(error) = done {
                 removed = Err(error);
                 continue;
             }
             let mut state = self.lock();
             state.bytes -= one.length;
-            state.left.retain(|other| other.number != one.number);
+            state.departed.retain(|other| other.number != one.number);
         }
         removed
     }
 
     /// Drops the oldest segment, if the spool is over its limit and `when_full` is `drop_oldest`.
     pub fn shrink(&self) {
-        if self.limits.when_full == WhenFull::DropOldest && self.lock().left.is_empty() {
+        if self.limits.when_full == WhenFull::DropOldest && self.lock().departed.is_empty() {
             self.evict_oldest(self.limits.bytes);
         }
     }
@@ -152,9 +156,9 @@ impl Spool {
             }
         }
         state.dirty = true;
-        state.evicted_unsaid += lost.entries;
+        state.evicted_unreported += lost.entries;
         if lost.entries > 0 && state.evictions.admit(Instant::now()).is_some() {
-            state.tell_evicted();
+            state.log_evicted();
         }
         drop(state);
         // If this fails, housekeeping tries again, and logs it.

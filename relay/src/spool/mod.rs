@@ -17,8 +17,8 @@
 //! A reader that holds up nothing, such as a live view, would be a position that starts at the end, is not written, and does
 //! not keep segments from being removed.
 
-mod aside;
 pub mod checkpoint;
+mod damaged_folder;
 mod delivery;
 mod draft;
 mod files;
@@ -43,8 +43,8 @@ use blkin_scribe::Doorbell;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Arrived, Count, Delivered, Loss};
-use aside::Aside;
 use checkpoint::{Checkpoint, Position, Positions, UpstreamState};
+use damaged_folder::DamagedFolder;
 pub use delivery::Batch;
 pub use draft::Draft;
 use draft::encode;
@@ -108,23 +108,23 @@ struct Upstream {
     /// Limits the log lines about entries that it lost because of damage.
     damage: Notices,
     /// How many of these entries the log has reported.
-    damaged_said: u64,
+    damaged_reported: u64,
 }
 
 impl Upstream {
     /// How many entries that it lost because of damage have not been logged yet, once a log line is allowed.
-    fn unsaid_damage(&mut self, now: Instant) -> Option<u64> {
+    fn take_unreported_damage(&mut self, now: Instant) -> Option<u64> {
         let damaged = self.delivered.lost[Loss::Damaged as usize].entries;
-        if damaged == self.damaged_said || self.damage.admit(now).is_none() {
+        if damaged == self.damaged_reported || self.damage.admit(now).is_none() {
             return None;
         }
-        Some(damaged - std::mem::replace(&mut self.damaged_said, damaged))
+        Some(damaged - std::mem::replace(&mut self.damaged_reported, damaged))
     }
 }
 
 /// A segment that has left the spool.
 #[derive(Debug, Clone, Copy)]
-struct Left {
+struct DepartedSegment {
     number: u64,
     length: u64,
     /// Whether to move it to `damaged/` rather than remove it.
@@ -136,8 +136,8 @@ struct State {
     /// Oldest first; new records go to the last.
     segments: VecDeque<Segment>,
     /// Segments that have left the spool and still take up room, since the file system refuses to remove or move them.
-    left: Vec<Left>,
-    /// Bytes of all segments, including those in `left`.
+    departed: Vec<DepartedSegment>,
+    /// Bytes of all segments, including those in `departed`.
     bytes: u64,
     arrived: Arrived,
     upstreams: Vec<Upstream>,
@@ -152,13 +152,13 @@ struct State {
     /// Limits the log lines about segments that are dropped before every upstream has them.
     evictions: Notices,
     /// Entries lost by such drops that the log has not reported yet.
-    evicted_unsaid: u64,
+    evicted_unreported: u64,
 }
 
 impl State {
     /// Logs how many entries were lost by dropped segments since the last such line.
-    fn tell_evicted(&mut self) {
-        let entries = std::mem::take(&mut self.evicted_unsaid);
+    fn log_evicted(&mut self) {
+        let entries = std::mem::take(&mut self.evicted_unreported);
         tracing::warn!(
             entries,
             "the spool is full: dropping its oldest segments, with what upstreams did not get"
@@ -166,9 +166,9 @@ impl State {
     }
 
     /// Logs what upstreams do not get because it can no longer be read.
-    fn tell_damaged(&mut self, now: Instant) {
+    fn log_damaged(&mut self, now: Instant) {
         for upstream in &mut self.upstreams {
-            if let Some(entries) = upstream.unsaid_damage(now) {
+            if let Some(entries) = upstream.take_unreported_damage(now) {
                 tracing::warn!(
                     upstream = upstream.name,
                     entries,
@@ -179,10 +179,10 @@ impl State {
     }
 
     /// Takes the oldest segment out of the spool; the caller has to remove its file.
-    fn take_oldest(&mut self) -> Option<Left> {
+    fn take_oldest(&mut self) -> Option<DepartedSegment> {
         let oldest = self.segments.pop_front()?;
         self.bytes -= oldest.length;
-        Some(Left { number: oldest.number, length: oldest.length, is_kept: false })
+        Some(DepartedSegment { number: oldest.number, length: oldest.length, is_kept: false })
     }
 
     fn last(&self) -> &Segment {
@@ -243,7 +243,7 @@ pub struct Spool {
     /// Keeps other relays out as long as the spool is open.
     home: Mutex<Home>,
     /// Copies of what cannot be read.
-    aside: Mutex<Aside>,
+    damaged_folder: Mutex<DamagedFolder>,
 }
 
 impl Spool {
@@ -251,8 +251,8 @@ impl Spool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn aside(&self) -> MutexGuard<'_, Aside> {
-        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn damaged_folder(&self) -> MutexGuard<'_, DamagedFolder> {
+        self.damaged_folder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends calls and makes them durable: all of them or, on an error, none. Only one thread may append. It calls
@@ -376,7 +376,7 @@ impl Spool {
                 let passed = state.upstreams.iter().all(|upstream| !upstream.position.is_before(&end));
                 let used = end.offset > SEGMENT_HEADER_BYTES as u64;
                 let over = state.bytes + size > bound;
-                (over, !state.left.is_empty(), state.segments.len() == 1, used, passed)
+                (over, !state.departed.is_empty(), state.segments.len() == 1, used, passed)
             };
             if !over || (single && !used && !stuck) {
                 return Ok(());

@@ -13,12 +13,12 @@ use anyhow::{Context, Result};
 use blkin_daemon::{Notices, page_cache};
 use blkin_scribe::Doorbell;
 
-use super::aside::{ASIDE, Aside};
 use super::checkpoint::{self, Checkpoint, Position, Positions};
+use super::damaged_folder::{DAMAGED, DamagedFolder};
 use super::home::{Home, positions_path};
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::segment::{self, BadPlace, Chunk, Found, Segment, is_of_bad_place};
-use super::{Left, Limits, Spool, State, Upstream, WhenFull};
+use super::{DepartedSegment, Limits, Spool, State, Upstream, WhenFull};
 use crate::ledger::{Arrived, Count, Delivered, Loss};
 
 /// How much is read at a time.
@@ -35,12 +35,12 @@ struct Scan<'a> {
     folder: &'a Path,
     /// Everything up to here was durable, according to the positions.
     durable: Position,
-    aside: &'a mut Aside,
+    damaged_folder: &'a mut DamagedFolder,
     /// Bytes in the oldest segments beyond the spool's limit; these segments will be dropped soon.
     excess: u64,
     segments: Vec<Segment>,
     /// Segments that should be moved or removed, and could not be.
-    left: Vec<Left>,
+    departed: Vec<DepartedSegment>,
     /// The highest number of a segment that was found.
     last: u64,
     /// The count of all records up to the last one that can be read.
@@ -54,8 +54,8 @@ struct Scan<'a> {
 
 impl Spool {
     /// Opens or creates the spool in `folder` for these upstreams. A new upstream takes the place of one that is no longer
-    /// configured ([`succession`]), or gets what arrives from now on. An upstream without a successor is forgotten; the log says
-    /// how much it did not get.
+    /// configured ([`rename_replaced_upstreams`]), or gets what arrives from now on. An upstream without a successor is
+    /// forgotten; the log says how much it did not get.
     ///
     /// # Errors
     /// When the folder cannot be used, or another relay uses it.
@@ -66,8 +66,8 @@ impl Spool {
         let (positions, checkpoint) =
             open_positions(folder).context("failed to read the spool's positions")?;
         let durable = checkpoint.as_ref().map(|checkpoint| checkpoint.durable).unwrap_or_default();
-        let mut aside = Aside::of(folder);
-        let scan = scan(folder, durable, &limits, &mut aside);
+        let mut damaged_folder = DamagedFolder::of(folder);
+        let scan = scan(folder, durable, &limits, &mut damaged_folder);
         let scan = scan.with_context(|| format!("failed to read the spool {shown}"))?;
         if checkpoint.is_none() && scan.segments.iter().any(Segment::holds_more_than_its_header) {
             tracing::warn!("without its positions, every upstream is sent again what the spool holds");
@@ -83,7 +83,7 @@ impl Spool {
             bells,
             positions: Mutex::new(positions),
             home: Mutex::new(home),
-            aside: Mutex::new(aside),
+            damaged_folder: Mutex::new(damaged_folder),
         };
         let figures = spool.figures();
         tracing::info!(bytes = figures.bytes, segments = figures.segments, "opened the spool");
@@ -99,7 +99,7 @@ impl Spool {
             state.damaged = state.damaged.split_off(&(first, 0));
             !state.damaged.insert((segment.number, damage.start))
         };
-        if !is_known && self.aside().copy(segment, damage) {
+        if !is_known && self.damaged_folder().copy(segment, damage) {
             self.lock().damaged_regions += 1;
         }
     }
@@ -117,7 +117,7 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
         checkpoint::Found::Nothing => return Ok((positions, None)),
         checkpoint::Found::Unreadable(content) => content,
     };
-    let copy = folder.join(ASIDE).join("positions");
+    let copy = folder.join(DAMAGED).join("positions");
     match fs::write(&copy, content) {
         Ok(()) => {
             tracing::warn!("the spool's positions cannot be read: a copy is kept in {}", copy.display());
@@ -137,7 +137,7 @@ fn scan<'a>(
     folder: &'a Path,
     durable: Position,
     limits: &Limits,
-    aside: &'a mut Aside,
+    damaged_folder: &'a mut DamagedFolder,
 ) -> io::Result<Scan<'a>> {
     let numbers = segment::numbers(folder)?;
     if !numbers.is_empty() {
@@ -146,10 +146,10 @@ fn scan<'a>(
     let mut scan = Scan {
         folder,
         durable,
-        aside,
+        damaged_folder,
         excess: excess(folder, &numbers, limits),
         segments: Vec::new(),
-        left: Vec::new(),
+        departed: Vec::new(),
         last: numbers.last().copied().unwrap_or(0),
         end: durable.before,
         damaged_regions: 0,
@@ -182,7 +182,7 @@ fn scan<'a>(
             }
         }
     }
-    scan.tell_read_only();
+    scan.log_read_only();
     Ok(scan)
 }
 
@@ -247,16 +247,16 @@ impl Scan<'_> {
 
     /// Moves a segment, of which nothing can be read, out of the spool.
     fn leave_out(&mut self, number: u64, length: Option<u64>, is_last: bool, why: impl Display) {
-        let left = Left { number, length: length.unwrap_or(0), is_kept: true };
-        match self.aside.take(self.folder, left) {
+        let departed = DepartedSegment { number, length: length.unwrap_or(0), is_kept: true };
+        match self.damaged_folder.take(self.folder, departed) {
             Ok(()) => {
-                let kept = self.aside.place_of(number);
+                let kept = self.damaged_folder.place_of(number);
                 tracing::warn!(kept = %kept.display(), "{why}; the whole segment is set aside");
             }
             // Upstreams should get what the other segments hold all the same.
             Err(error) => {
                 tracing::warn!("{why}; {error}");
-                self.stays(left);
+                self.stays(departed);
             }
         }
         self.damaged_regions += 1;
@@ -269,18 +269,18 @@ impl Scan<'_> {
     fn remove_empty(&mut self, number: u64) {
         if let Err(error) = fs::remove_file(segment::path(self.folder, number)) {
             tracing::warn!(number, "failed to remove an empty segment of the spool: {error}");
-            self.stays(Left { number, length: 0, is_kept: false });
+            self.stays(DepartedSegment { number, length: 0, is_kept: false });
         }
     }
 
     /// Notes a segment that could not be moved or removed; housekeeping tries again. New entries go to a segment with a higher
     /// number, since none can be created in its place.
-    fn stays(&mut self, left: Left) {
-        self.left.push(left);
+    fn stays(&mut self, departed: DepartedSegment) {
+        self.departed.push(departed);
         self.sealed = true;
     }
 
-    fn tell_read_only(&self) {
+    fn log_read_only(&self) {
         let mut read_only = self.segments.iter().filter(|segment| segment.is_read_only);
         if let Some(first) = read_only.next() {
             tracing::warn!(
@@ -298,7 +298,7 @@ impl Scan<'_> {
 
     fn set_aside(&mut self, segment: &Segment, damage: Range<u64>) {
         self.damaged.insert((segment.number, damage.start));
-        self.damaged_regions += u64::from(self.aside.copy(segment, damage));
+        self.damaged_regions += u64::from(self.damaged_folder.copy(segment, damage));
     }
 
     /// Accounts for accepted entries at the end of the spool whose number is unknown: they count as one entry with one
@@ -343,9 +343,9 @@ fn state(
     let first = Position { segment: first.number, offset: SEGMENT_HEADER_BYTES as u64, before: first.before };
     let arrived = arrived(checkpoint.as_ref(), scan.end);
     let mut state = State {
-        bytes: segments.iter().map(|one| one.length).chain(scan.left.iter().map(|one| one.length)).sum(),
+        bytes: segments.iter().map(|one| one.length).chain(scan.departed.iter().map(|one| one.length)).sum(),
         segments: segments.into(),
-        left: scan.left,
+        departed: scan.departed,
         arrived,
         upstreams: Vec::new(),
         commits: 0,
@@ -354,12 +354,12 @@ fn state(
         forgotten: Count::default(),
         dirty: true,
         evictions: Notices::default(),
-        evicted_unsaid: 0,
+        evicted_unreported: 0,
     };
     let end = state.end();
     let begin = if checkpoint.is_some() { end } else { first };
     let mut known = checkpoint.unwrap_or_default();
-    state.forgotten = succession(&mut known, names, end.before);
+    state.forgotten = rename_replaced_upstreams(&mut known, names, end.before);
     state.upstreams = names.iter().map(|name| upstream(name, &known, begin, end)).collect();
     Ok(state)
 }
@@ -388,7 +388,7 @@ fn arrived(checkpoint: Option<&Checkpoint>, end: Count) -> Arrived {
 /// Gives the names of new upstreams to those that are no longer configured, the one that is most behind first: an address was
 /// corrected, or a server has moved, and the new name should get what was kept for the old one. Returns the count of what was
 /// kept for upstreams that are forgotten. If any has a successor, that is 0: the successor gets what the others lack too.
-fn succession(known: &mut Checkpoint, names: &[String], end: Count) -> Count {
+fn rename_replaced_upstreams(known: &mut Checkpoint, names: &[String], end: Count) -> Count {
     let is_known = |name: &String| known.upstreams.iter().any(|upstream| upstream.name == *name);
     let mut new: VecDeque<&String> = names.iter().filter(|name| !is_known(name)).collect();
     let mut gone: Vec<_> =
@@ -436,6 +436,6 @@ fn upstream(name: &str, known: &Checkpoint, begin: Position, end: Position) -> U
 
 /// An upstream at a position. Losses by damage so far were logged when they were counted.
 fn at_place(name: String, position: Position, delivered: Delivered) -> Upstream {
-    let damaged_said = delivered.lost[Loss::Damaged as usize].entries;
-    Upstream { name, position, delivered, damage: Notices::default(), damaged_said }
+    let damaged_reported = delivered.lost[Loss::Damaged as usize].entries;
+    Upstream { name, position, delivered, damage: Notices::default(), damaged_reported }
 }

@@ -137,7 +137,7 @@ impl Fixture {
         File::options().read(true).write(true).open(path).unwrap()
     }
 
-    fn aside(&self) -> usize {
+    fn damaged_files(&self) -> usize {
         fs::read_dir(self.folder.path().join("damaged")).unwrap().count()
     }
 }
@@ -305,7 +305,7 @@ fn a_spool_of_another_version_is_refused_and_left_as_it_is() {
     file.write_all_at(&header, 0).unwrap();
     let error = Spool::open(fixture.folder.path(), roomy(), &fixture.names).unwrap_err();
     assert!(format!("{error:#}").contains("is of version 2"), "{error:#}");
-    assert_eq!(fixture.aside(), 0);
+    assert_eq!(fixture.damaged_files(), 0);
     // The version of the relay that wrote it can still read it.
     file.write_all_at(&layout::SegmentHeader { number: 1, before: Count::default() }.encode(), 0).unwrap();
     fixture.open();
@@ -383,7 +383,7 @@ fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
         segment.set_len(tail + torn).unwrap();
         fixture.open();
         assert_eq!(fixture.first_segment().metadata().unwrap().len(), tail);
-        assert_eq!((fixture.aside(), fixture.spool().figures().damaged_regions), (0, 0));
+        assert_eq!((fixture.damaged_files(), fixture.spool().figures().damaged_regions), (0, 0));
         fixture.next = 3;
         fixture.append(2).unwrap();
         assert_eq!(fixture.drain(0), [0, 1, 2, 3, 4]);
@@ -440,7 +440,7 @@ fn restart_after_emptying_continues_in_the_next_segment() {
     assert_eq!(segment::numbers(fixture.folder.path()).unwrap(), [2]);
     fixture.append(1).unwrap();
     assert_eq!(fixture.drain(0), [3]);
-    assert_eq!((fixture.lost(0, Loss::Damaged), fixture.aside()), (0, 0));
+    assert_eq!((fixture.lost(0, Loss::Damaged), fixture.damaged_files()), (0, 0));
     fixture.check();
 }
 
@@ -473,7 +473,7 @@ fn unreadable_positions_cause_everything_to_be_sent_again() {
         fs::write(&path, vec![0x55; fs::metadata(&path).unwrap().len() as usize]).unwrap();
         fixture.open();
         assert_eq!(fixture.drain(0), [0, 1, 2]);
-        assert_eq!(fixture.aside(), 1);
+        assert_eq!(fixture.damaged_files(), 1);
         fixture.check();
         let _was_kept = fs::remove_file(&copy);
         fs::create_dir_all(&copy).unwrap();

@@ -36,7 +36,7 @@ impl Spool {
         }
         let bound = self.bound();
         let state = self.lock();
-        if state.bytes + size > bound && !state.left.is_empty() { Err(is_stuck()) } else { Ok(()) }
+        if state.bytes + size > bound && !state.departed.is_empty() { Err(is_stuck()) } else { Ok(()) }
     }
 }
 

@@ -194,7 +194,7 @@ impl Thread {
     }
 
     fn learn(&mut self, bytes: usize, written: &Result<(), AppendError>) {
-        tell(&self.standing, written);
+        log_outcome(&self.standing, written);
         self.refused = written.is_err().then(|| Refusal::of(bytes));
     }
 }
@@ -212,7 +212,7 @@ fn group(first: Job, queue: &Receiver<Job>, most: usize) -> (Vec<Draft>, Vec<one
 }
 
 /// Logs once that the spool refuses entries, and once that it accepts them again.
-fn tell(standing: &Standing, written: &Result<(), AppendError>) {
+fn log_outcome(standing: &Standing, written: &Result<(), AppendError>) {
     let Err(error) = written else {
         if let Some(over) = standing.succeeded() {
             let (seconds, failures) = (over.lasted.as_secs(), over.failures);

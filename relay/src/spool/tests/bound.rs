@@ -83,12 +83,12 @@ fn unremovable_segment_counts_as_used_until_it_is_removed() {
     let figures = fixture.spool().figures();
     let last = fixture.spool().lock().last().length;
     assert_eq!((figures.segments, figures.bytes), (1, first + last));
-    let error = fixture.spool().remove_left().unwrap_err();
+    let error = fixture.spool().remove_departed().unwrap_err();
     assert!(error.to_string().contains("0000000000000001.spool: "), "{error}");
     fixture.append(1).unwrap();
     let bytes = fixture.spool().figures().bytes;
     fs::remove_dir_all(segment::path(fixture.folder.path(), 1)).unwrap();
-    (0..2).for_each(|_| fixture.spool().remove_left().unwrap());
+    (0..2).for_each(|_| fixture.spool().remove_departed().unwrap());
     assert_eq!(fixture.spool().figures().bytes, bytes - first);
     fixture.check();
 }
@@ -112,7 +112,7 @@ fn full_spool_refuses_when_its_oldest_cannot_be_removed() {
     );
     assert_eq!(fixture.spool().lock().segments[0].number, 2);
     fs::remove_dir_all(segment::path(fixture.folder.path(), 1)).unwrap();
-    fixture.spool().remove_left().unwrap();
+    fixture.spool().remove_departed().unwrap();
     fixture.append(30).unwrap();
     fixture.check();
 }

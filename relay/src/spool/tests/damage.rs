@@ -22,12 +22,13 @@ fn damage_loses_only_the_hit_records_and_counts_each_entry() {
             assert_eq!(missing, if offset == 20 { 0 } else { 2 });
             assert!(got.is_sorted() && fixture.spool().is_drained(upstream));
         }
-        assert_eq!(fixture.aside(), 1);
+        assert_eq!(fixture.damaged_files(), 1);
         assert_eq!(fixture.spool().figures().damaged_regions, 1, "the same region is not counted twice");
-        let unsaid = |fixture: &Fixture| fixture.spool().lock().upstreams[1].unsaid_damage(Instant::now());
+        let unreported =
+            |fixture: &Fixture| fixture.spool().lock().upstreams[1].take_unreported_damage(Instant::now());
         let lost = fixture.lost(1, Loss::Damaged);
-        assert_eq!(unsaid(&fixture), (lost > 0).then_some(lost));
-        assert_eq!(unsaid(&fixture), None, "the loss is reported only once");
+        assert_eq!(unreported(&fixture), (lost > 0).then_some(lost));
+        assert_eq!(unreported(&fixture), None, "the loss is reported only once");
         fixture.append(1).unwrap();
         assert_eq!(fixture.drain(0), [100]);
         fixture.check();
@@ -40,9 +41,9 @@ fn damage_that_cannot_be_copied_aside_is_counted_once() {
     fixture.append(10).unwrap();
     let payload = (SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES) as u64;
     fixture.first_segment().write_all_at(b"\xa5\x5a", payload).unwrap();
-    let aside = fixture.folder.path().join("damaged");
-    fs::remove_dir_all(&aside).unwrap();
-    fs::write(aside, "no folder for a copy").unwrap();
+    let damaged = fixture.folder.path().join("damaged");
+    fs::remove_dir_all(&damaged).unwrap();
+    fs::write(damaged, "no folder for a copy").unwrap();
     for _ in 0..3 {
         assert!(
             fixture.batch(0).unwrap().is_empty(),
@@ -72,7 +73,7 @@ fn thousands_of_damaged_places_do_not_slow_the_start() {
         let read = segment::tests::read_so_far() - before;
         // The start does not read the whole segment again for each place, and does not copy each.
         assert!(read < RECORDS / 2 * (512 << 10), "{read}");
-        assert_eq!(fixture.aside(), aside::MAX_FILES);
+        assert_eq!(fixture.damaged_files(), damaged_folder::MAX_FILES);
         assert_eq!(fixture.spool().figures().damaged_regions, RECORDS / 2);
         assert_eq!(fixture.drain(0), Vec::from_iter((1..RECORDS).step_by(2)));
         assert_eq!(fixture.lost(0, Loss::Damaged), RECORDS / 2);
@@ -120,7 +121,7 @@ fn unreadable_place_loses_only_the_records_it_hits() {
             assert!(got.is_sorted());
         }
         let regions = fixture.spool().figures().damaged_regions;
-        assert_eq!(fixture.aside() as u64, regions, "each region is counted once for all upstreams");
+        assert_eq!(fixture.damaged_files() as u64, regions, "each region is counted once for all upstreams");
         fixture.check();
     }
 }
@@ -141,7 +142,7 @@ fn start_continues_when_a_segment_header_is_unreadable() {
             let all = (0..101).filter(|entry| !(first..first + 4).contains(entry));
             assert_eq!((got, fixture.lost(upstream, Loss::Damaged)), (Vec::from_iter(all), 4));
         }
-        assert_eq!(fixture.aside() as u64, fixture.spool().figures().damaged_regions);
+        assert_eq!(fixture.damaged_files() as u64, fixture.spool().figures().damaged_regions);
         fixture.check();
         fixture.open_with_bad_place(number, 0..4096);
         assert_eq!(fixture.spool().figures().segments, 2, "the second start adds no segment");
@@ -163,7 +164,7 @@ fn start_skips_a_segment_that_is_wholly_unreadable() {
             }
         }
         fixture.open_with_bad_place(1, 0..u64::MAX);
-        assert_eq!((fixture.aside(), fixture.spool().figures().damaged_regions), (1, 1));
+        assert_eq!((fixture.damaged_files(), fixture.spool().figures().damaged_regions), (1, 1));
         fixture.append(1).unwrap();
         assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![3], lost));
         fixture.check();
@@ -240,7 +241,7 @@ fn read_only_disk_still_delivers_and_accepts_once_writable() {
         Vec::from_iter(0..72),
         "no positions were saved, so everything is sent again"
     );
-    assert_eq!((fixture.damaged(0), fixture.aside()), (0, 0));
+    assert_eq!((fixture.damaged(0), fixture.damaged_files()), (0, 0));
     fixture.check();
 }
 
@@ -357,7 +358,7 @@ fn damaged_segment_counts_as_used_until_it_is_set_aside() {
         fixture.open();
         assert_eq!(fixture.spool().figures().bytes, full);
         assert!(fixture.append(10).is_err(), "there is no room for more");
-        let error = fixture.spool().remove_left().unwrap_err().to_string();
+        let error = fixture.spool().remove_departed().unwrap_err().to_string();
         assert!(error.contains("damaged/0000000000000001.spool: "), "{error}");
         assert_eq!(fixture.spool().figures().bytes, full);
         fs::remove_dir(&in_the_way).unwrap();
@@ -365,7 +366,7 @@ fn damaged_segment_counts_as_used_until_it_is_set_aside() {
         if is_removed {
             fs::remove_file(&path).unwrap();
         }
-        fixture.spool().remove_left().unwrap();
+        fixture.spool().remove_departed().unwrap();
         assert_eq!(fixture.spool().figures().bytes, full - length);
         assert_eq!((path.exists(), in_the_way.exists()), (false, !is_removed));
         fixture.append(10).unwrap();

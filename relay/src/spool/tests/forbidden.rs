@@ -94,9 +94,9 @@ fn unopenable_segment_is_set_aside_and_its_entries_are_counted() {
         let got = (0..100).filter(|entry| !lost.contains(entry)).chain([next]);
         assert_eq!(fixture.drain(0), Vec::from_iter(got));
         assert_eq!(fixture.damaged(0), lost.end - lost.start);
-        let aside = segment::path(&fixture.folder.path().join("damaged"), number);
-        fs::set_permissions(&aside, fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(!path.exists() && fs::read(aside).unwrap() == content);
+        let damaged = segment::path(&fixture.folder.path().join("damaged"), number);
+        fs::set_permissions(&damaged, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!path.exists() && fs::read(damaged).unwrap() == content);
         fixture.check();
     }
 }

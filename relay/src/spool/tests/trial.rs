@@ -24,7 +24,7 @@ fn write_trial_leaves_the_spool_unchanged() {
         fixture.append(2).unwrap();
         fixture.open();
         assert_eq!(fixture.drain(0), Vec::from_iter(0..5));
-        assert_eq!((fixture.delivered(0).offered.entries, fixture.aside()), (5, 0));
+        assert_eq!((fixture.delivered(0).offered.entries, fixture.damaged_files()), (5, 0));
         fixture.check();
     }
 }
@@ -79,7 +79,7 @@ fn tail_left_by_a_crashed_trial_is_cut_off() {
         assert_eq!(fixture.first_segment().metadata().unwrap().len(), length);
         fixture.append(2).unwrap();
         assert_eq!(fixture.drain(0), Vec::from_iter(0..5));
-        assert_eq!((fixture.damaged(0), fixture.aside()), (0, 0));
+        assert_eq!((fixture.damaged(0), fixture.damaged_files()), (0, 0));
         fixture.check();
     }
 }

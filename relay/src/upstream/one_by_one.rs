@@ -17,10 +17,10 @@ use crate::spool::{Batch, Spool};
 
 /// The entries that are sent one by one.
 #[derive(Debug, Default)]
-pub(super) struct Singly {
+pub(super) struct OneByOne {
     trial: Trial<Single>,
     /// The batches of its entries, in the order of the spool.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldBatch>,
     /// Counts the batches.
     number: u64,
 }
@@ -35,22 +35,22 @@ struct Single {
 
 /// A batch, and the outcome of its records.
 #[derive(Debug)]
-struct Held {
+struct HeldBatch {
     number: u64,
     batch: Batch,
-    records: Vec<Fate>,
+    records: Vec<RecordOutcome>,
     /// How many records are settled, from the first on.
     settled: usize,
 }
 
 /// The outcome of the entries of a record.
 #[derive(Debug, Clone)]
-struct Fate {
+struct RecordOutcome {
     undecided: usize,
     rejected: Count,
 }
 
-impl Singly {
+impl OneByOne {
     /// Whether there are no such entries.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
@@ -62,7 +62,7 @@ impl Singly {
         let mut records = Vec::new();
         for (record, payload) in batch.payloads().enumerate() {
             let entries = ranges(payload);
-            records.push(Fate {
+            records.push(RecordOutcome {
                 undecided: entries.as_ref().map_or(0, Vec::len),
                 // This does not happen: the record was split into entries before it was spooled, and has a checksum.
                 rejected: if entries.is_none() { Count::MAX } else { Count::default() },
@@ -71,7 +71,7 @@ impl Singly {
                 self.trial.push(Single { batch: self.number, record, bytes });
             }
         }
-        self.held.push_back(Held { number: self.number, batch, records, settled: 0 });
+        self.held.push_back(HeldBatch { number: self.number, batch, records, settled: 0 });
     }
 
     /// Whether another entry should be read as a witness, without holding much more than `bytes`.
@@ -85,7 +85,7 @@ impl Singly {
         self.held.back().map(|held| held.batch.end())
     }
 
-    fn of(&mut self, single: &Single) -> Option<&mut Held> {
+    fn of(&mut self, single: &Single) -> Option<&mut HeldBatch> {
         self.held.iter_mut().find(|held| held.number == single.batch)
     }
 
@@ -97,11 +97,11 @@ impl Singly {
     }
 
     /// Notes that an entry is decided, and how much of it the upstream rejects.
-    fn decided(&mut self, single: &Single, rejected: Count) {
-        let fate = self.of(single).and_then(|held| held.records.get_mut(single.record));
-        if let Some(fate) = fate {
-            fate.undecided -= 1;
-            fate.rejected += rejected;
+    fn note_decided(&mut self, single: &Single, rejected: Count) {
+        let outcome = self.of(single).and_then(|held| held.records.get_mut(single.record));
+        if let Some(outcome) = outcome {
+            outcome.undecided -= 1;
+            outcome.rejected += rejected;
         }
     }
 
@@ -115,8 +115,9 @@ impl Singly {
     /// Settles records, in order, up to the first one with an undecided entry.
     fn settle(&mut self, spool: &Spool, upstream: usize) {
         while let Some(held) = self.held.front_mut() {
-            while let Some(fate) = held.records.get(held.settled).filter(|fate| fate.undecided == 0) {
-                spool.settle_record(upstream, &held.batch, held.settled, fate.rejected);
+            while let Some(outcome) = held.records.get(held.settled).filter(|outcome| outcome.undecided == 0)
+            {
+                spool.settle_record(upstream, &held.batch, held.settled, outcome.rejected);
                 held.settled += 1;
             }
             if held.settled < held.records.len() {
@@ -144,10 +145,10 @@ impl Upstream {
     ///
     /// # Errors
     /// When the spool cannot be read.
-    pub(super) fn read_singly(&mut self) -> io::Result<()> {
-        if let Some(batch) = self.read_batch(self.singly.end(), 1, 1)? {
+    pub(super) fn hold_next_record(&mut self) -> io::Result<()> {
+        if let Some(batch) = self.read_batch(self.one_by_one.end(), 1, 1)? {
             self.read = Some(batch.end());
-            self.singly.hold(batch);
+            self.one_by_one.hold(batch);
         }
         Ok(())
     }
@@ -157,69 +158,69 @@ impl Upstream {
     /// # Errors
     /// When the spool cannot be read.
     pub(super) fn try_one(&mut self) -> io::Result<()> {
-        self.singly.forget_passed(&self.spool, self.number);
+        self.one_by_one.forget_passed(&self.spool, self.number);
         // Without a witness the first entry is sent again, whether there is no other entry or none can be read.
-        let wants_more = self.singly.wants_more(self.options.window.bytes);
-        let read = if wants_more { self.read_singly() } else { Ok(()) };
-        let called = self.singly.next().map(<[u8]>::to_vec);
+        let wants_more = self.one_by_one.wants_more(self.options.window.bytes);
+        let read = if wants_more { self.hold_next_record() } else { Ok(()) };
+        let called = self.one_by_one.next().map(<[u8]>::to_vec);
         if let Some(entry) = called {
-            match self.call_singly(&entry) {
+            match self.call_one(&entry) {
                 Ok(Reply::Ok) => {
                     self.decide(Count::default());
-                    self.succeeded();
+                    self.note_success();
                 }
                 Ok(Reply::Refused(why)) => {
-                    self.was_refused(&why);
+                    self.note_refused_entry(&why);
                     let rejected = self.count(&entry);
                     self.decide(rejected);
                 }
-                Ok(Reply::TryLater) => self.later(Cause::TryLater, &Trouble::TryLater),
-                Ok(Reply::Failed(why)) => self.failed_singly(&Trouble::Failed(why)),
-                Err(trouble) => self.failed_singly(&trouble),
+                Ok(Reply::TryLater) => self.report_failure_and_pause(Cause::TryLater, &Trouble::TryLater),
+                Ok(Reply::Failed(why)) => self.fail_one(&Trouble::Failed(why)),
+                Err(trouble) => self.fail_one(&trouble),
             }
         }
-        self.singly.settle(&self.spool, self.number);
+        self.one_by_one.settle(&self.spool, self.number);
         read
     }
 
-    fn call_singly(&mut self, entry: &[u8]) -> Result<Reply, Trouble> {
-        if self.singly.trial.wants_connection() {
+    fn call_one(&mut self, entry: &[u8]) -> Result<Reply, Trouble> {
+        if self.one_by_one.trial.wants_connection() {
             self.pipeline.disconnect();
         }
         let mut alive = sign_of_life(&self.heartbeat, &self.ending);
         self.pipeline.call(|sequence| encode_raw_log_call(sequence, 1, [entry]), &mut alive)
     }
 
-    fn failed_singly(&mut self, trouble: &Trouble) {
+    fn fail_one(&mut self, trouble: &Trouble) {
         if matches!(trouble, Trouble::Broken(_) | Trouble::Failed(_)) {
-            self.uncertain(1);
-            self.singly.trial.broke();
+            self.count_uncertain(1);
+            self.one_by_one.trial.broke();
             // Witnesses are read behind the held batches, and everything behind them is read again.
             self.pipeline.clear();
-            self.read = self.singly.end();
+            self.read = self.one_by_one.end();
         }
-        self.later(trouble.cause(), trouble);
+        self.report_failure_and_pause(trouble.cause(), trouble);
     }
 
     /// Notes that the entry that was sent has an answer, by which another entry may be given up.
     fn decide(&mut self, rejected: Count) {
-        let (answered, given_up) = self.singly.trial.answered();
-        answered.iter().for_each(|single| self.singly.decided(single, rejected));
+        let (answered, given_up) = self.one_by_one.trial.answered();
+        answered.iter().for_each(|single| self.one_by_one.note_decided(single, rejected));
         if let Some(single) = given_up {
             self.give_up(&single);
         }
-        self.answered();
+        self.note_answer();
     }
 
     fn give_up(&mut self, single: &Single) {
-        self.tell_refused(&format_args!(
+        self.log_refused(&format_args!(
             "the upstream disconnected or failed {TIMES} times in a row on the same entry, and on no other: the entry is given up"
         ));
-        let held = self.singly.of(single);
+        let held = self.one_by_one.of(single);
         let payload = held.and_then(|held| held.batch.payloads().nth(single.record));
         let rejected = payload.and_then(|payload| payload.get(single.bytes.clone())).map(<[u8]>::to_vec);
         let rejected = rejected.map_or(Count::default(), |entry| self.count(&entry));
-        self.singly.decided(single, rejected);
+        self.one_by_one.note_decided(single, rejected);
     }
 
     /// The count of an entry.

@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 64 << 10;
 
 /// Remembers an entry, and counts how often it comes back.
 #[derive(Debug)]
-pub struct Returning {
+pub struct LoopDetector {
     watch: Mutex<Watch>,
     times: AtomicU64,
     standing: Arc<Standing>,
@@ -40,21 +40,21 @@ struct Watch {
 /// How often a call contains the remembered entry. It counts only once the call was accepted: after `TRY_LATER`, the call is
 /// expected to arrive again.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Sightings {
     number: u64,
     times: u64,
     /// The entry to remember next, if it is time for that.
     next: Option<Vec<u8>>,
 }
 
-impl Returning {
+impl LoopDetector {
     /// The only cause of this trouble; there is no special name for it.
     pub const CAUSES: &'static [Cause] = &[Cause::Failed];
 
     /// Nothing is remembered yet. `standing` gets trouble when an entry is in a loop.
     pub fn new(standing: Arc<Standing>) -> Self {
         let watch = Watch { number: 0, entry: Vec::new(), last_seen: Instant::now(), times: 0 };
-        Returning { watch: Mutex::new(watch), times: AtomicU64::new(0), standing }
+        LoopDetector { watch: Mutex::new(watch), times: AtomicU64::new(0), standing }
     }
 
     /// How often a remembered entry arrived again.
@@ -63,11 +63,11 @@ impl Returning {
     }
 
     /// Looks for the remembered entry among the spans of a call.
-    pub fn look<'a, 'b: 'a>(&self, spans: impl Iterator<Item = &'a RawEntry<'b>>) -> Seen {
+    pub fn look<'a, 'b: 'a>(&self, spans: impl Iterator<Item = &'a RawEntry<'b>>) -> Sightings {
         self.look_at(Instant::now(), spans)
     }
 
-    fn look_at<'a, 'b: 'a>(&self, now: Instant, spans: impl Iterator<Item = &'a RawEntry<'b>>) -> Seen {
+    fn look_at<'a, 'b: 'a>(&self, now: Instant, spans: impl Iterator<Item = &'a RawEntry<'b>>) -> Sightings {
         let watch = self.lock();
         let (mut times, mut last) = (0, None);
         for span in spans.filter(|span| span.bytes.len() <= MAX_BYTES) {
@@ -75,42 +75,42 @@ impl Returning {
             last = Some(span.bytes);
         }
         let next = last.filter(|_| times == 0 && watch.is_over(now)).map(<[u8]>::to_vec);
-        Seen { number: watch.number, times, next }
+        Sightings { number: watch.number, times, next }
     }
 
     /// Counts what was seen in a call that was accepted.
-    pub fn taken(&self, seen: Seen) {
-        self.taken_at(Instant::now(), seen);
+    pub fn commit_sightings(&self, sightings: Sightings) {
+        self.commit_sightings_at(Instant::now(), sightings);
     }
 
-    fn taken_at(&self, now: Instant, seen: Seen) {
-        if seen.times == 0 && seen.next.is_none() {
+    fn commit_sightings_at(&self, now: Instant, sightings: Sightings) {
+        if sightings.times == 0 && sightings.next.is_none() {
             return;
         }
         let mut watch = self.lock();
-        if watch.number != seen.number {
+        if watch.number != sightings.number {
             return;
         }
-        if let Some(entry) = seen.next {
+        if let Some(entry) = sightings.next {
             let came_round = watch.times >= TIMES;
             *watch = Watch { number: watch.number + 1, entry, last_seen: now, times: 0 };
             drop(watch);
             if came_round {
-                self.tell_over();
+                self.log_loop_over();
             }
             return;
         }
-        watch.times += seen.times;
+        watch.times += sightings.times;
         watch.last_seen = now;
         let times = watch.times;
         drop(watch);
-        self.times.fetch_add(seen.times, Ordering::Relaxed);
+        self.times.fetch_add(sightings.times, Ordering::Relaxed);
         if times >= TIMES {
-            self.tell(times);
+            self.log_loop(times);
         }
     }
 
-    fn tell(&self, times: u64) {
+    fn log_loop(&self, times: u64) {
         let reason = format!(
             "the same span arrived {times} more times: upstreams lead back to this relay through others, or a sender does not \
              receive its answers"
@@ -121,7 +121,7 @@ impl Returning {
         }
     }
 
-    fn tell_over(&self) {
+    fn log_loop_over(&self) {
         if let Some(over) = self.standing.succeeded() {
             let (seconds, times) = (over.lasted.as_secs(), over.failures);
             tracing::info!(seconds, times, "spans no longer come back");
@@ -143,63 +143,63 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn returning() -> Returning {
-        Returning::new(Arc::new(Standing::new("loop", "b:1", Returning::CAUSES)))
+    fn detector() -> LoopDetector {
+        LoopDetector::new(Arc::new(Standing::new("loop", "b:1", LoopDetector::CAUSES)))
     }
 
-    fn look(returning: &Returning, now: Instant, spans: &[&[u8]]) -> Seen {
+    fn look(detector: &LoopDetector, now: Instant, spans: &[&[u8]]) -> Sightings {
         let entries = spans.iter().map(|bytes| RawEntry { category: b"zipkin", message: b"", bytes });
-        returning.look_at(now, entries.collect::<Vec<_>>().iter())
+        detector.look_at(now, entries.collect::<Vec<_>>().iter())
     }
 
-    fn take(returning: &Returning, now: Instant, spans: &[&[u8]]) {
-        returning.taken_at(now, look(returning, now, spans));
+    fn take(detector: &LoopDetector, now: Instant, spans: &[&[u8]]) {
+        detector.commit_sightings_at(now, look(detector, now, spans));
     }
 
     #[test]
     fn returning_span_is_reported_as_a_loop_until_it_stops() {
-        let (returning, now) = (returning(), Instant::now());
-        take(&returning, now, &[b"a", b"b"]);
+        let (detector, now) = (detector(), Instant::now());
+        take(&detector, now, &[b"a", b"b"]);
         for time in 0..TIMES {
-            assert!(returning.standing.trouble().is_none(), "after {time}");
-            take(&returning, now + PATIENCE * time as u32, &[b"c", b"b"]);
+            assert!(detector.standing.trouble().is_none(), "after {time}");
+            take(&detector, now + PATIENCE * time as u32, &[b"c", b"b"]);
         }
-        let told = returning.standing.trouble().unwrap();
+        let told = detector.standing.trouble().unwrap();
         assert!(
-            told.reason.contains("arrived 16 more times") && returning.times() == TIMES,
+            told.reason.contains("arrived 16 more times") && detector.times() == TIMES,
             "{}",
             told.reason
         );
         let later = now + PATIENCE * (TIMES as u32 + 1);
-        take(&returning, later, &[b"d"]);
-        assert!(returning.standing.trouble().is_none());
-        take(&returning, later, &[b"b"]);
-        assert_eq!(returning.times(), TIMES, "the old span is forgotten");
+        take(&detector, later, &[b"d"]);
+        assert!(detector.standing.trouble().is_none());
+        take(&detector, later, &[b"b"]);
+        assert_eq!(detector.times(), TIMES, "the old span is forgotten");
     }
 
     #[test]
     fn distinct_spans_and_resent_spans_are_not_a_loop() {
-        let (returning, now) = (returning(), Instant::now());
+        let (detector, now) = (detector(), Instant::now());
         for number in 0..1000_u32 {
             let span = number.to_be_bytes();
             let now = now + Duration::from_millis(100) * number;
             // Answered with `TRY_LATER`, and then sent twice.
             for _ in 0..5 {
-                look(&returning, now, &[&span]);
+                look(&detector, now, &[&span]);
             }
-            take(&returning, now, &[&span, &span]);
-            take(&returning, now, &[&span]);
+            take(&detector, now, &[&span, &span]);
+            take(&detector, now, &[&span]);
         }
-        assert!(returning.standing.trouble().is_none());
-        assert!((1..100).contains(&returning.times()), "{}", returning.times());
+        assert!(detector.standing.trouble().is_none());
+        assert!((1..100).contains(&detector.times()), "{}", detector.times());
     }
 
     #[test]
     fn a_span_that_is_too_long_is_not_remembered() {
-        let (returning, now) = (returning(), Instant::now());
+        let (detector, now) = (detector(), Instant::now());
         let long = vec![7; MAX_BYTES + 1];
-        take(&returning, now, &[&long]);
-        take(&returning, now, &[&long]);
-        assert_eq!((returning.times(), returning.lock().entry.len()), (0, 0));
+        take(&detector, now, &[&long]);
+        take(&detector, now, &[&long]);
+        assert_eq!((detector.times(), detector.lock().entry.len()), (0, 0));
     }
 }

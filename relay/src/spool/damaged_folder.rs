@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use blkin_daemon::Notices;
 
-use super::Left;
+use super::DepartedSegment;
 use super::segment::{self, Segment};
 
 /// The folder's name.
-pub(super) const ASIDE: &str = "damaged";
+pub(super) const DAMAGED: &str = "damaged";
 /// Most bytes of all copies. For a region beyond that, only an empty file is kept, whose name tells the place.
 const MAX_BYTES: u64 = 64 << 20;
 /// Most files; beyond that, nothing is kept.
@@ -21,23 +21,23 @@ pub(super) const MAX_FILES: usize = 1000;
 
 /// The folder, and how much is in it.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct DamagedFolder {
     folder: PathBuf,
     files: usize,
     bytes: u64,
     told: Notices,
 }
 
-impl Aside {
+impl DamagedFolder {
     /// The folder of a spool, with what earlier runs left in it.
     pub(super) fn of(spool: &Path) -> Self {
-        let folder = spool.join(ASIDE);
+        let folder = spool.join(DAMAGED);
         let (mut files, mut bytes) = (0, 0);
         for found in fs::read_dir(&folder).into_iter().flatten().flatten() {
             files += 1;
             bytes += found.metadata().map_or(0, |metadata| metadata.len());
         }
-        Aside { folder, files, bytes, told: Notices::default() }
+        DamagedFolder { folder, files, bytes, told: Notices::default() }
     }
 
     /// Keeps a copy of a region, as far as there is room, and logs the region. Returns false if an earlier copy is already there.
@@ -71,7 +71,7 @@ impl Aside {
     }
 
     /// Logs how many regions were not logged.
-    pub(super) fn tell_rest(&mut self) {
+    pub(super) fn log_rest(&mut self) {
         if let Some(held_back) = self.told.rest(Instant::now()) {
             tracing::warn!(held_back, "more regions of the spool cannot be read");
         }
@@ -81,10 +81,10 @@ impl Aside {
     ///
     /// # Errors
     /// When the file system refuses.
-    pub(super) fn take(&mut self, spool: &Path, left: Left) -> io::Result<()> {
-        let (from, to) = (segment::path(spool, left.number), self.place_of(left.number));
+    pub(super) fn take(&mut self, spool: &Path, departed: DepartedSegment) -> io::Result<()> {
+        let (from, to) = (segment::path(spool, departed.number), self.place_of(departed.number));
         match fs::rename(&from, &to) {
-            Ok(()) => self.count(left.length),
+            Ok(()) => self.count(departed.length),
             Err(error) if error.kind() != io::ErrorKind::NotFound || from.exists() => {
                 let reason = format!("failed to move {} to {}: {error}", from.display(), to.display());
                 return Err(io::Error::new(error.kind(), reason));

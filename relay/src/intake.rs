@@ -1,6 +1,7 @@
 //! Handles Scribe calls: answers `OK` once the entries are durable in the spool, and `TRY_LATER` if they are not, so that the
 //! client keeps them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -138,7 +139,7 @@ impl Service for Intake {
     /// None if the client has to send the call again later.
     type Pending = Option<Waiting>;
 
-    fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
+    fn call(&self, frame: &[u8], _: SocketAddr) -> Result<Answer<Self::Pending>, Error> {
         let Some(log) = skim_log(frame, &self.limits) else {
             return self.other_call(frame);
         };

@@ -40,11 +40,11 @@ pub trait Service: Send + Sync + 'static {
     /// What a `Log` call waits for.
     type Pending: Send + 'static;
 
-    /// Handles one frame, without its header.
+    /// Handles one frame, without its header, that came from `peer`.
     ///
     /// # Errors
     /// When the rest of the connection cannot be understood, so that it has to be closed.
-    fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, blkin_thrift::Error>;
+    fn call(&self, frame: &[u8], peer: SocketAddr) -> Result<Answer<Self::Pending>, blkin_thrift::Error>;
 
     /// Waits for the outcome of a `Log` call.
     fn settled(&self, pending: Self::Pending) -> impl Future<Output = ResultCode> + Send;
@@ -148,7 +148,7 @@ async fn connection<S: Service>(
     let _later = enable_keepalive(&stream);
     let (reader, writer) = stream.into_split();
     let (answers, queue) = mpsc::channel(MAX_PIPELINED);
-    let reading = read_calls(seat.watch(reader), service, options, stop, &seat, answers);
+    let reading = read_calls(seat.watch(reader), service, options, stop, (peer, &seat), answers);
     let unreadable = |reason: &str| log_limits.unreadable(peer, reason);
     let serving = async {
         let writing = write_answers(writer, queue, &**service, options.frame_time, &seat, unreadable);
@@ -227,7 +227,7 @@ async fn read_calls<S: Service>(
     service: &Arc<S>,
     options: &Options,
     stop: &CancellationToken,
-    seat: &Seat,
+    (peer, seat): (SocketAddr, &Seat),
     answers: mpsc::Sender<Answer<S::Pending>>,
 ) -> Result<(), Closing> {
     loop {
@@ -250,10 +250,10 @@ async fn read_calls<S: Service>(
         seat.asked();
         let answer = if frame.len() > LARGE_FRAME_BYTES {
             let service = service.clone();
-            let work = tokio::task::spawn_blocking(move || service.call(&frame));
+            let work = tokio::task::spawn_blocking(move || service.call(&frame, peer));
             work.await.map_err(std::io::Error::other)??
         } else {
-            service.call(&frame)?
+            service.call(&frame, peer)?
         };
         drop(share);
         if answers.send(answer).await.is_err() {

@@ -44,9 +44,6 @@ pub struct Ingest {
     refused: [AtomicU64; 3],
 }
 
-/// Where Scribe calls come from.
-const SCRIBE: Source = Source { transport: Transport::Scribe, peer: None };
-
 /// The length of a short span in v2 JSON, to estimate how many a body holds.
 const V2_SPAN_BYTES: usize = 256;
 
@@ -143,8 +140,9 @@ impl Ingest {
         &self,
         entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])>,
         frame_bytes: usize,
+        source: Source,
     ) -> Batch {
-        let mut sorting = Sorting::new(self, SCRIBE);
+        let mut sorting = Sorting::new(self, source);
         let config = sorting.config.clone();
         let limits = config.limits();
         // Base64 takes four bytes for three.

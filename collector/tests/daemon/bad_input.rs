@@ -113,6 +113,9 @@ fn an_unreadable_scribe_call_gets_an_exception_not_a_hangup() {
     assert_eq!(scribe.log(&[span_entry(2)]).unwrap(), ResultCode::Ok);
     assert!(!collector.has_trace(1) && collector.has_trace(2));
     assert_eq!(malformed(&collector), 2);
+    let recent = &collector.json("/api/blkin/rejects")["recent"];
+    let senders = recent.as_array().unwrap().iter().map(|reject| reject["peer"].as_str());
+    assert_eq!(Vec::from_iter(senders), [Some(&*scribe.address()); 2]);
 }
 
 fn assert_exception(scribe: &mut Scribe, kind: i32) {

@@ -102,7 +102,8 @@ fn content_types_and_codings_ignore_case() {
 fn rejects_are_counted_by_transport_and_cause_with_reasons() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
-    Scribe::connect(collector.scribe).log(&[entry("%%%"), span_entry(1), span_entry(0)]).unwrap();
+    let mut scribe = Scribe::connect(collector.scribe);
+    scribe.log(&[entry("%%%"), span_entry(1), span_entry(0)]).unwrap();
     collector.post("/api/v2/spans", &[JSON], br#"[{"traceId":"1","id":"1","kind":"NONE"}]"#);
     collector.post("/api/v2/spans", &[JSON, GZIP], b"not gzip");
     collector.post("/api/v1/spans", &[JSON], br#"[{"traceId":"1","id":"1","tags":{}}]"#);
@@ -119,6 +120,9 @@ fn rejects_are_counted_by_transport_and_cause_with_reasons() {
     assert_eq!((&latest["transport"], &latest["cause"]), (&"http_v1".into(), &"other_version".into()));
     assert!(latest["reason"].as_str().unwrap().contains("/api/v2/spans") && latest["time_ms"].is_u64());
     assert!(latest["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{latest}");
+    let by_scribe = recent.iter().filter(|reject| reject["transport"] == "scribe");
+    let senders: Vec<_> = by_scribe.map(|reject| &reject["peer"]).collect();
+    assert_eq!(senders, [scribe.address().as_str(); 2]);
     let metrics = collector.get("/metrics").1;
     let line = r#"blkin_collector_rejected_total{transport="http_v2",cause="encoding"} 1"#;
     assert!(metrics.lines().any(|found| found == line), "{metrics}");

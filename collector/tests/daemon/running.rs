@@ -212,6 +212,11 @@ impl Scribe {
         Scribe(stream)
     }
 
+    /// The client's address, as the collector names it.
+    pub(crate) fn address(&self) -> String {
+        self.0.local_addr().unwrap().to_string()
+    }
+
     pub(crate) fn send(&mut self, seq: i32, entries: &[LogEntry]) -> std::io::Result<()> {
         self.0.write_all(&encode_log_call(seq, entries))
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::future::pending;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use blkin_daemon::health::State;
@@ -21,7 +22,7 @@ struct Together {
 impl Service for Together {
     type Pending = ();
 
-    fn call(&self, frame: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+    fn call(&self, frame: &[u8], _: SocketAddr) -> Result<Answer<()>, blkin_thrift::Error> {
         let seq = parse_call(frame, &Limits::default()).map_err(|bad| bad.cause)?.seq;
         self.came.send_modify(|came| *came += 1);
         Ok(Answer::Later { seq, wants_reply: true, pending: () })
@@ -36,9 +37,12 @@ impl Service for Together {
     }
 }
 
+/// The client of a connection that is not over TCP.
+const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
+
 /// The only place of a server.
 fn seat() -> Seat {
-    Seat::new(Places::new(1).take().unwrap().assign_to([127, 0, 0, 1].into()))
+    Seat::new(Places::new(1).take().unwrap().assign_to(PEER.ip()))
 }
 
 fn options() -> Options {
@@ -92,7 +96,7 @@ struct Full;
 impl Service for Full {
     type Pending = ();
 
-    fn call(&self, _: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+    fn call(&self, _: &[u8], _: SocketAddr) -> Result<Answer<()>, blkin_thrift::Error> {
         Ok(Answer::Later { seq: 0, wants_reply: false, pending: () })
     }
 
@@ -120,7 +124,7 @@ struct AsTold;
 impl Service for AsTold {
     type Pending = ResultCode;
 
-    fn call(&self, _: &[u8]) -> Result<Answer<ResultCode>, blkin_thrift::Error> {
+    fn call(&self, _: &[u8], _: SocketAddr) -> Result<Answer<ResultCode>, blkin_thrift::Error> {
         Ok(Answer::Ready(Vec::new()))
     }
 
@@ -148,7 +152,7 @@ struct Never(AtomicUsize);
 impl Service for Never {
     type Pending = ();
 
-    fn call(&self, _: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+    fn call(&self, _: &[u8], _: SocketAddr) -> Result<Answer<()>, blkin_thrift::Error> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(Answer::Later { seq: 0, wants_reply: true, pending: () })
     }
@@ -165,7 +169,7 @@ async fn calls_read_ahead_of_their_answers_are_limited() {
     // Nothing takes answers out of the queue; one more call waits for a place in it.
     let (answers, _queue) = mpsc::channel(MAX_PIPELINED);
     let (options, seat) = (options(), seat());
-    let reading = read_calls(&calls[..], &service, &options, &stop, &seat, answers);
+    let reading = read_calls(&calls[..], &service, &options, &stop, (PEER, &seat), answers);
     assert!(tokio::time::timeout(Duration::from_millis(50), reading).await.is_err(), "all calls were read");
     assert_eq!(service.0.load(Ordering::Relaxed), MAX_PIPELINED + 1);
 }
@@ -182,7 +186,7 @@ fn connect(
     let (answers, queue) = mpsc::channel(MAX_PIPELINED);
     let serving = tokio::spawn(async move {
         let seat = seat();
-        let reading = read_calls(reader, &service, &options, &stop, &seat, answers);
+        let reading = read_calls(reader, &service, &options, &stop, (PEER, &seat), answers);
         tokio::join!(reading, write_answers(writer, queue, &*service, options.frame_time, &seat, |_| {})).0
     });
     (client, serving)
@@ -210,7 +214,7 @@ struct Kept(Mutex<Vec<Vec<u8>>>);
 impl Service for Kept {
     type Pending = ();
 
-    fn call(&self, frame: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+    fn call(&self, frame: &[u8], _: SocketAddr) -> Result<Answer<()>, blkin_thrift::Error> {
         self.0.lock().unwrap().push(frame.to_vec());
         Ok(Answer::Ready(Vec::new()))
     }
@@ -227,7 +231,7 @@ async fn read_by(piece: usize, bytes: &[u8]) -> (Vec<Vec<u8>>, Result<(), Closin
     let (answers, mut queue) = mpsc::channel(1);
     let (options, seat) = (options(), seat());
     let sending = async move { client.write_all(bytes).await.unwrap() };
-    let reading = read_calls(server, &service, &options, &stop, &seat, answers);
+    let reading = read_calls(server, &service, &options, &stop, (PEER, &seat), answers);
     let answering = async { while queue.recv().await.is_some() {} };
     let ((), closing, ()) = tokio::join!(sending, reading, answering);
     (std::mem::take(&mut *service.0.lock().unwrap()), closing)
@@ -408,7 +412,7 @@ async fn call_waiting_for_the_answer_queue_holds_no_memory() {
     let (service, stop, seat) = (Arc::new(Never::default()), CancellationToken::new(), seat());
     let (answers, _queue) = mpsc::channel(1);
     let calls = large_call().repeat(2);
-    let mut reading = Box::pin(read_calls(&calls[..], &service, &options, &stop, &seat, answers));
+    let mut reading = Box::pin(read_calls(&calls[..], &service, &options, &stop, (PEER, &seat), answers));
     assert!(tokio::time::timeout(Duration::from_secs(1), &mut reading).await.is_err());
     assert_eq!(service.0.load(Ordering::Relaxed), 2);
     let mut other = options.budget.share();

@@ -56,9 +56,10 @@ pub struct BadBody {
     pub cause: Cause,
 }
 
-/// A batch that waits for its commit, and that live viewers may have seen already.
+/// A batch that waits for its commit, if it needs one, and that live viewers may have seen already.
 pub struct Submitted {
-    pending: Pending,
+    /// None if there is nothing to commit.
+    pending: Option<Pending>,
     shown: Shown,
 }
 
@@ -107,15 +108,19 @@ impl Ingest {
         self.refused[cause as usize].load(Ordering::Relaxed)
     }
 
-    /// Hands a batch to the store's thread, and shows it to live viewers.
+    /// Hands a batch to the store's thread, and shows it to live viewers. A batch that would change nothing in the store waits for
+    /// nothing: an empty message must not cost a sync of the disk.
     ///
     /// # Errors
     /// When too much waits already, or the collector is stopping.
     pub fn submit(&self, batch: Batch) -> Result<Submitted, Refused> {
+        if batch.is_void() {
+            return Ok(Submitted { pending: None, shown: Shown::default() });
+        }
         let arrived = self.live.is_watched().then(|| Arrived(batch.clone()));
         let pending = self.writer.submit(batch).inspect_err(|&cause| self.count_refused(cause))?;
         let shown = arrived.map_or_else(Shown::default, |arrived| self.live.offer(arrived));
-        Ok(Submitted { pending, shown })
+        Ok(Submitted { pending: Some(pending), shown })
     }
 
     /// Waits until a batch is committed.
@@ -123,7 +128,8 @@ impl Ingest {
     /// # Errors
     /// When it is not committed; the sender then has to send it again.
     pub async fn committed(&self, submitted: Submitted) -> Result<(), Refused> {
-        let committed = submitted.pending.committed().await;
+        let Some(pending) = submitted.pending else { return Ok(()) };
+        let committed = pending.committed().await;
         if let Err(cause) = committed {
             self.count_refused(cause);
             self.live.not_kept(submitted.shown);

@@ -91,6 +91,11 @@ impl Batch {
         self.entries.is_empty()
     }
 
+    /// Whether storing it would change nothing: it has no piece, and nothing was counted.
+    pub fn is_void(&self) -> bool {
+        self.is_empty() && self.ledger == Ledger::default()
+    }
+
     /// The number of pieces.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use blkin_thrift::scribe::{LogEntry, ResultCode};
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-use crate::bad_input::{GZIP, JSON, PROTOBUF, gzip};
+use crate::bad_input::{GZIP, JSON, PROTOBUF, THRIFT, gzip};
 use crate::limits::configured;
 use crate::running::{Collector, Scribe, command, entry, span_entry, told};
 
@@ -128,6 +129,32 @@ fn rejects_are_counted_by_transport_and_cause_with_reasons() {
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
     let malformed: &Value = &collector.ledger()["spans"]["lost"]["malformed"];
     assert_eq!(malformed, &5);
+}
+
+/// Each commit costs a sync of the disk.
+#[test]
+fn only_messages_with_something_to_keep_cause_a_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let mut scribe = Scribe::connect(collector.scribe);
+    assert_eq!(scribe.log(&[span_entry(1)]).unwrap(), ResultCode::Ok);
+    assert_eq!(collector.metric("commits"), 1);
+    for (path, kind, body) in [
+        ("/api/v2/spans", JSON, &b"[]"[..]),
+        ("/api/v2/spans", PROTOBUF, b""),
+        ("/api/v1/spans", JSON, b"[]"),
+        ("/api/v1/spans", THRIFT, &[12, 0, 0, 0, 0]),
+    ] {
+        assert_eq!(collector.post(path, &[kind], body), (202, String::new()), "{path} {kind:?}");
+    }
+    let other = LogEntry { category: "access_log".to_owned(), ..span_entry(2) };
+    for entries in [&[][..], &[other]] {
+        assert_eq!(scribe.log(entries).unwrap(), ResultCode::Ok);
+    }
+    assert_eq!((collector.metric("commits"), collector.metric("skipped_entries")), (1, 1));
+    // Nothing is stored of this one, but the ledger counts it, also after a restart.
+    assert_eq!(scribe.log(&[entry("%%%")]).unwrap(), ResultCode::Ok);
+    assert_eq!(collector.metric("commits"), 2);
 }
 
 /// The head of the answer to a request written by hand.

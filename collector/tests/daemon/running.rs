@@ -141,6 +141,12 @@ impl Collector {
         ledger
     }
 
+    /// A counter of `/metrics`, without `blkin_collector_` and `_total`.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let (head, metrics) = (format!("blkin_collector_{name}_total "), self.get("/metrics").1);
+        metrics.lines().find_map(|line| line.strip_prefix(&head)).unwrap().parse().unwrap()
+    }
+
     /// The most memory it has held so far, in KiB.
     pub(crate) fn peak_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();

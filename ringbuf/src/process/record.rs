@@ -1,9 +1,19 @@
 //! Recording: from an annotation to a record in the ring of the calling thread's slot.
 //!
-//! There are three paths. An annotation whose texts all have ids is one grain, whose words go straight into the sequence.
-//! One of a few grains is put together on the stack, and copied in by the sequence (`long`). Everything else, and everything
-//! in programs without restartable sequences, takes the portable protocol; these records too are put together on the stack
-//! where strings may be read block by block.
+//! | Entry | Taken when | Writes | Falls back to |
+//! |---|---|---|---|
+//! | `record_short` | all texts have ids: one grain | words straight into the ring | `record_draft`, by `push_again` |
+//! | `record_in_cells` | C event, short new texts: three grains | the strings, straight | `record_brief_call`, `record_call` |
+//! | `push_at_once` | texts in a record of up to eight grains | an image on the stack, copied | `record_draft`, by its callers |
+//! | `push_image` | any other draft of up to eight grains | the same, as often as it takes | `record_portably`, shared slot |
+//! | `record_portably` | all other drafts; without sequences, all | an image, copied, or word by word | nothing: counted as lost |
+//!
+//! All but the last write by restartable sequences, in this order: `rseq::push_event` or `push_value`, `push_cells`, `push_texts`,
+//! `push_long`. Where a program has none, the first and the third write by compare-and-swap as the last does (`push_otherwise`,
+//! `push_image_portably`), and the other two are passed over. Images need strings that may be read block by block.
+//!
+//! The entries are in this module, `long` and `strings`. `record_draft`, which ends in the last two, also starts the process. A
+//! record for which its ring has no room, where rings discard, is counted as lost at once: no other path is tried.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

@@ -237,15 +237,15 @@ impl<'a> Span<'a> {
 fn names_of(name: &str, endpoint: &Endpoint<'_>) -> u64 {
     match process::recognise_texts(name.as_bytes(), endpoint.bytes()) {
         Some(names) => names,
-        None => meet(name, endpoint),
+        None => intern_span_texts(name, endpoint),
     }
 }
 
 /// As [`names_of`], for texts that are long, or were not looked up together before. A function of its own, so that its caller
 /// saves no registers for it.
 #[inline(never)]
-fn meet(name: &str, endpoint: &Endpoint<'_>) -> u64 {
-    process::meet_texts(name.as_bytes(), &endpoint.bytes())
+fn intern_span_texts(name: &str, endpoint: &Endpoint<'_>) -> u64 {
+    process::intern_span_texts(name.as_bytes(), &endpoint.bytes())
 }
 
 #[cfg(test)]

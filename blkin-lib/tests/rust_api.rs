@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use blkin::{Context, Endpoint, Level, Span};
 use blkin_record::{EndpointRef, Kind, Record, Text, Value, records};
-use blkin_ringbuf::{Attachment, OFFER_BYTES, OFFER_MESSAGE, Unread};
+use blkin_ringbuf::{Attachment, OFFER_BYTES, OFFER_MESSAGE, UnreadReason};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -251,12 +251,12 @@ fn halfway_taken() -> (Receiver, Halfway, Attachment, OwnedFd) {
 
 /// A program that was told, after its first request, why it is not read. Returns the receiver of offers, the program, and its
 /// segment and control page.
-fn refused(why: Unread) -> (Receiver, Halfway, (OwnedFd, OwnedFd)) {
+fn refused(why: UnreadReason) -> (Receiver, Halfway, (OwnedFd, OwnedFd)) {
     let receiver = Receiver::new();
     let halfway = Halfway::start(&receiver.path());
     let offered = receiver.receive();
     receiver.forget_others();
-    why.tell(&offered.1).expect("the page can be written");
+    why.write_to(&offered.1).expect("the page can be written");
     (receiver, halfway, offered)
 }
 
@@ -557,7 +557,7 @@ fn a_program_held_by_a_consumer_exits_silently() {
 
 #[test]
 fn a_program_of_an_unreadable_version_reports_all_its_records() {
-    let (receiver, halfway, _) = refused(Unread::Version);
+    let (receiver, halfway, _) = refused(UnreadReason::Version);
     let told = halfway.end();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
@@ -570,7 +570,7 @@ fn a_program_of_an_unreadable_version_reports_all_its_records() {
 
 #[test]
 fn a_program_refused_for_lack_of_room_reports_and_offers_again() {
-    let (receiver, halfway, _) = refused(Unread::NoRoom);
+    let (receiver, halfway, _) = refused(UnreadReason::NoRoom);
     let told = halfway.end();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains(" 14 annotations of this program were not collected, unless"), "{told:?}");
@@ -593,7 +593,7 @@ fn exit_report_says_that_an_untaken_offer_may_still_be_taken() {
 
 #[test]
 fn a_refused_program_that_is_attached_later_exits_silently() {
-    let (_receiver, halfway, (segment, control)) = refused(Unread::NoRoom);
+    let (_receiver, halfway, (segment, control)) = refused(UnreadReason::NoRoom);
     let program = Attachment::open(segment, &control).expect("a valid segment");
     program.mark_attached(true);
     program.mark_attached(false);
@@ -611,7 +611,7 @@ fn a_refused_program_warns_once_that_it_runs_untraced() {
         .spawn()
         .expect("the program runs");
     let (_segment, control) = receiver.receive();
-    Unread::Version.tell(&control).expect("the page can be written");
+    UnreadReason::Version.write_to(&control).expect("the page can be written");
     let mut lines = BufReader::new(program.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("this program runs untraced")));
     drop(program.stdin.take());

@@ -45,7 +45,7 @@ impl<T: Copy> Source<T> {
 
     /// The text, if it is to be written into the record.
     #[inline(always)]
-    pub fn travels(&self) -> Option<T> {
+    pub fn inline_text(&self) -> Option<T> {
         if self.id == 0 { Some(self.text) } else { None }
     }
 }
@@ -233,7 +233,7 @@ impl<'a> Draft<'a> {
             for index in 1..grains {
                 place.put(index * GRAIN_WORDS, Stamp::continuation(position + index as u64, index, cookie).0);
             }
-            let mut tail = Packer::new(Behind { place, index: GRAIN_WORDS + 1 });
+            let mut tail = Packer::new(TailWriter { place, index: GRAIN_WORDS + 1 });
             self.pack(&mut tail);
             tail.finish();
         }
@@ -242,23 +242,23 @@ impl<'a> Draft<'a> {
 
     /// Writes the tail's entries to `tail`.
     fn pack(&self, tail: &mut Packer<impl Tail>) {
-        if let Some(name) = self.name.travels() {
-            tail.few(Entry::Name.header(name.len()).into(), ENTRY_HEADER_BYTES);
-            tail.text(name);
+        if let Some(name) = self.name.inline_text() {
+            tail.push_bytes(Entry::Name.header(name.len()).into(), ENTRY_HEADER_BYTES);
+            tail.push_text(name);
         }
-        if let Some(endpoint) = self.endpoint.travels() {
+        if let Some(endpoint) = self.endpoint.inline_text() {
             let header = EndpointParts::header(endpoint.port, endpoint.ip.len(), endpoint.name.len());
-            tail.few(header, EndpointParts::HEADER_BYTES);
-            tail.text(endpoint.ip);
-            tail.text(endpoint.name);
+            tail.push_bytes(header, EndpointParts::HEADER_BYTES);
+            tail.push_text(endpoint.ip);
+            tail.push_text(endpoint.name);
         }
-        if let Some(key) = self.key.travels() {
-            tail.few(Entry::Key.header(key.len()).into(), ENTRY_HEADER_BYTES);
-            tail.text(key);
+        if let Some(key) = self.key.inline_text() {
+            tail.push_bytes(Entry::Key.header(key.len()).into(), ENTRY_HEADER_BYTES);
+            tail.push_text(key);
         }
         if let Payload::Str(value) = self.payload {
-            tail.few(Entry::Value.header(value.len()).into(), ENTRY_HEADER_BYTES);
-            tail.text(value);
+            tail.push_bytes(Entry::Value.header(value.len()).into(), ENTRY_HEADER_BYTES);
+            tail.push_text(value);
         }
     }
 }
@@ -284,13 +284,13 @@ impl<P: FnMut(usize, u64)> Place for P {
 }
 
 /// Writes a tail to its place: into the continuation grains, after their stamps.
-struct Behind<P> {
+struct TailWriter<P> {
     place: P,
     /// Index of the next word.
     index: usize,
 }
 
-impl<P: Place> Tail for Behind<P> {
+impl<P: Place> Tail for TailWriter<P> {
     #[inline(always)]
     fn put(&mut self, word: u64) {
         self.place.put(self.index, word);

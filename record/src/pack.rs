@@ -36,7 +36,7 @@ impl<T: Tail> Packer<T> {
 
     /// Appends up to 7 bytes of `value`; its other bytes are 0.
     #[inline(always)]
-    pub(crate) fn few(&mut self, value: u64, bytes: usize) {
+    pub(crate) fn push_bytes(&mut self, value: u64, bytes: usize) {
         debug_assert!(bytes < 8 && value >> (8 * bytes) == 0);
         let filled = self.bits + 8 * bytes as u32;
         self.word |= value << self.bits;
@@ -49,7 +49,7 @@ impl<T: Tail> Packer<T> {
 
     /// Appends a text of any length.
     #[inline(always)]
-    pub(crate) fn text(&mut self, text: &[u8]) {
+    pub(crate) fn push_text(&mut self, text: &[u8]) {
         let text = if text.len() < LONG { text } else { self.full_grains(text) };
         let (chunks, rest) = text.as_chunks::<8>();
         for chunk in chunks {
@@ -62,7 +62,7 @@ impl<T: Tail> Packer<T> {
             Some(last) => above(u64::from_le_bytes(*last), 8 * rest.len() as u32),
             None => word_of(rest),
         };
-        self.few(last, rest.len());
+        self.push_bytes(last, rest.len());
     }
 
     /// Appends the part of a long text that completes the current grain, and then whole grains; returns the rest.
@@ -70,7 +70,7 @@ impl<T: Tail> Packer<T> {
     fn full_grains<'t>(&mut self, text: &'t [u8]) -> &'t [u8] {
         let missing = ((u64::BITS - self.bits) / 8 % 8) as usize;
         let (first, text) = text.split_at(missing);
-        self.few(word_of(first), missing);
+        self.push_bytes(word_of(first), missing);
         let (first, text) = text.split_at(size_of::<u64>() * self.tail.words_left());
         first.as_chunks().0.iter().for_each(|word| self.tail.put(u64::from_le_bytes(*word)));
         let (grains, rest) = text.as_chunks::<TAIL_GRAIN_BYTES>();
@@ -153,10 +153,10 @@ mod tests {
             let mut packer = Packer::new(Words::default());
             for piece in &pieces {
                 match piece.len() {
-                    0..8 => packer.few(word_of(piece), piece.len()),
-                    _ => packer.text(piece),
+                    0..8 => packer.push_bytes(word_of(piece), piece.len()),
+                    _ => packer.push_text(piece),
                 }
-                packer.text(piece);
+                packer.push_text(piece);
             }
             let Words(words, grains) = packer.finish();
             let words: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();

@@ -117,7 +117,7 @@ impl<'a> Iterator for Records<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        match self.alone() {
+        match self.next_single_grain() {
             Some(record) => {
                 self.raw = &self.raw[GRAIN_BYTES..];
                 Some(Ok(record))
@@ -139,7 +139,7 @@ impl<'a> Records<'a> {
     #[inline]
     pub fn each(mut self, mut visit: impl FnMut(Result<&Record<'a>, Invalid>)) {
         while self.raw.len() >= GRAIN_BYTES {
-            match self.alone() {
+            match self.next_single_grain() {
                 Some(record) => {
                     self.raw = &self.raw[GRAIN_BYTES..];
                     visit(Ok(&record));
@@ -159,7 +159,7 @@ impl<'a> Records<'a> {
 
     /// The next record, if it is a valid one of one grain, as most are.
     #[inline(always)]
-    fn alone(&self) -> Option<Record<'a>> {
+    fn next_single_grain(&self) -> Option<Record<'a>> {
         let grain = self.raw.first_chunk::<GRAIN_BYTES>()?;
         let stamp = Stamp(word(grain, 0));
         if stamp != Stamp::head(stamp.position(), 1, self.cookie) || word(grain, 2) == 0 {
@@ -167,7 +167,7 @@ impl<'a> Records<'a> {
         }
         let traits = Traits::read(word(grain, 6)).ok()?;
         let head = Head::read(grain, stamp, traits);
-        if head.tail_bytes == 0 && !traits.in_cells { head.alone().ok() } else { None }
+        if head.tail_bytes == 0 && !traits.in_cells { head.single_grain().ok() } else { None }
     }
 
     #[inline(always)]
@@ -183,7 +183,7 @@ impl<'a> Records<'a> {
         if traits.in_cells {
             head.in_cells(raw, stamp, self.cookie)
         } else if head.tail_bytes == 0 && grains == 1 {
-            head.alone()
+            head.single_grain()
         } else {
             head.with_tail(raw, stamp, self.cookie)
         }
@@ -292,7 +292,7 @@ impl Head {
 
     /// A record of one grain, as most are. Separate from the others, so that no absent texts are moved.
     #[inline(always)]
-    fn alone<'a>(&self) -> Result<Record<'a>, Invalid> {
+    fn single_grain<'a>(&self) -> Result<Record<'a>, Invalid> {
         if self.kind == Kind::String || self.name == 0 || self.endpoint == 0 || self.key == 0 {
             return Err(Invalid::Missing);
         }

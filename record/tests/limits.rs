@@ -47,8 +47,8 @@ fn with(lengths: Lengths) -> Draft<'static> {
 
 fn lengths_of(draft: &Draft<'_>) -> [usize; 5] {
     let Payload::Str(value) = draft.payload else { panic!("a string") };
-    let Some(EndpointParts { ip, name: service, .. }) = draft.endpoint.travels() else { panic!("texts") };
-    let length = |text: Source<&[u8]>| text.travels().map_or(0, <[u8]>::len);
+    let Some(EndpointParts { ip, name: service, .. }) = draft.endpoint.inline_text() else { panic!("texts") };
+    let length = |text: Source<&[u8]>| text.inline_text().map_or(0, <[u8]>::len);
     [length(draft.name), ip.len(), service.len(), length(draft.key), value.len()]
 }
 
@@ -76,7 +76,7 @@ fn each_text_over_its_limit_is_cut_and_marked_as_truncated() {
         let shorter = with(long).cut();
         assert_eq!(lengths_of(&shorter), expected);
         assert!(shorter.truncated, "{expected:?}");
-        assert_eq!(shorter.endpoint.travels().unwrap().port, 6800);
+        assert_eq!(shorter.endpoint.inline_text().unwrap().port, 6800);
     }
 }
 

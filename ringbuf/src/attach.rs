@@ -229,14 +229,14 @@ impl Attachment {
         let max_grains = (max_bytes / GRAIN_BYTES).max(1) as u64;
         let drained = self.reader(slot).drain(&mut at, max_grains, self.no_writer_left, out);
         self.at[slot] = at;
-        self.tell_hole(slot, drained.blocked_on_hole);
+        self.publish_hole(slot, drained.blocked_on_hole);
         drained
     }
 
     /// Says in the page whether this side waits at a hole, if that has changed: most looks at rings find nothing, and a store
     /// for each would make the page's cache lines travel.
     #[inline]
-    fn tell_hole(&mut self, slot: usize, waits: bool) {
+    fn publish_hole(&mut self, slot: usize, waits: bool) {
         let bits = self.at_hole & !(1 << slot) | u64::from(waits) << slot;
         if std::mem::replace(&mut self.at_hole, bits) != bits {
             let line = control::slot_line(slot);

@@ -17,35 +17,35 @@ use crate::mapping::Mapping;
 
 /// Why a consumer does not read a program that offered itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unread {
+pub enum UnreadReason {
     /// Its library writes what this consumer cannot read.
     Version,
     /// There are too many programs already.
     NoRoom,
 }
 
-impl Unread {
+impl UnreadReason {
     fn to_word(self) -> u64 {
         match self {
-            Unread::Version => 1,
-            Unread::NoRoom => 2,
+            UnreadReason::Version => 1,
+            UnreadReason::NoRoom => 2,
         }
     }
 
-    pub(crate) fn from_word(word: u64) -> Option<Unread> {
+    pub(crate) fn from_word(word: u64) -> Option<UnreadReason> {
         match word {
-            1 => Some(Unread::Version),
-            2 => Some(Unread::NoRoom),
+            1 => Some(UnreadReason::Version),
+            2 => Some(UnreadReason::NoRoom),
             _ => None,
         }
     }
 
     /// What a consumer has told a program, read from its control page; `None` if nothing, or if the page cannot be read.
-    pub fn told(page: &File) -> Option<Unread> {
+    pub fn read_from(page: &File) -> Option<UnreadReason> {
         let mut word = [0; size_of::<u64>()];
         let at = size_of_val(&word) * control::UNREAD;
         page.read_exact_at(&mut word, at as u64).ok()?;
-        Unread::from_word(u64::from_ne_bytes(word))
+        UnreadReason::from_word(u64::from_ne_bytes(word))
     }
 
     /// Tells the program, through its control page, which need not be mapped. The program says so on its standard error, and
@@ -53,7 +53,7 @@ impl Unread {
     ///
     /// # Errors
     /// When the page cannot be mapped. Only the program itself, or lack of memory, can cause that.
-    pub fn tell(self, control: &OwnedFd) -> Result<(), AttachError> {
+    pub fn write_to(self, control: &OwnedFd) -> Result<(), AttachError> {
         // A write to the file would wait for whoever else is writing it: a program could make it wait for ever.
         ControlPage::open(control)?.word(control::UNREAD).store(self.to_word(), Relaxed);
         Ok(())

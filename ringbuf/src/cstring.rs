@@ -94,7 +94,7 @@ pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
 /// # Safety
 /// `text` points to a string that ends with a 0.
 #[inline(always)]
-pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: bool) -> bool {
+pub(crate) unsafe fn equals_interned(text: *const u8, table: &[AtomicU64], id: usize, wide: bool) -> bool {
     let Some((length, stored)) = table.get(id..).and_then(<[AtomicU64]>::split_first) else { return false };
     let length = length.load(Relaxed) as usize;
     // There must be room for the last block of sixteen bytes too.
@@ -112,12 +112,12 @@ pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: b
     unsafe { bytes_are(text, stored, length) }
 }
 
-/// As [`is`], for a text of at least a block, which the string is known to begin with.
+/// As [`equals_interned`], for a text of at least a block, which the string is known to begin with.
 ///
 /// # Safety
-/// As [`is`].
+/// As [`equals_interned`].
 #[inline(always)]
-pub(crate) unsafe fn goes_on(text: *const u8, table: &[AtomicU64], id: usize) -> bool {
+pub(crate) unsafe fn equals_interned_rest(text: *const u8, table: &[AtomicU64], id: usize) -> bool {
     let Some((length, stored)) = table.get(id..).and_then(<[AtomicU64]>::split_first) else { return false };
     let length = length.load(Relaxed) as usize;
     #[cfg(target_arch = "x86_64")]
@@ -130,7 +130,7 @@ pub(crate) unsafe fn goes_on(text: *const u8, table: &[AtomicU64], id: usize) ->
 }
 
 /// Bytes of the string at `text` before its end; for one that is longer than `most`, that many or a few more. `wide`:
-/// as for [`is`].
+/// as for [`equals_interned`].
 ///
 /// # Safety
 /// `text` points to bytes that may be read up to a 0 or `most`, and then to the end of a block.
@@ -251,7 +251,7 @@ mod tests {
                 place[page + given.len()] = 0;
                 for wide in [false, true] {
                     // SAFETY: a string with a 0 after it, in a buffer that goes on past the page.
-                    prop_assert_eq!(unsafe { is(place[page..].as_ptr(), &table, 0, wide) }, expected);
+                    prop_assert_eq!(unsafe { equals_interned(place[page..].as_ptr(), &table, 0, wide) }, expected);
                 }
             }
         }
@@ -291,7 +291,7 @@ mod tests {
             // SAFETY: the last byte of the first page.
             unsafe { place.wrapping_add(length).write(0) };
             // SAFETY: a string that ends with the page.
-            assert!(unsafe { is(place, &table, 0, true) });
+            assert!(unsafe { equals_interned(place, &table, 0, true) });
             // SAFETY: as above.
             assert_eq!(unsafe { super::length(place, 4096, true) }, length);
         }

@@ -45,13 +45,13 @@ impl Image {
         let value = if let Payload::Integer(value) = draft.payload { value as u64 } else { 0 };
         self.set_value(value);
         let mut tail = self.begin();
-        if let Some(name) = draft.name.travels() {
+        if let Some(name) = draft.name.inline_text() {
             tail = tail.entry(Entry::Name, name)?;
         }
-        if let Some(EndpointParts { ip, port, name }) = draft.endpoint.travels() {
+        if let Some(EndpointParts { ip, port, name }) = draft.endpoint.inline_text() {
             tail = tail.endpoint(port, ip, name)?;
         }
-        if let Some(key) = draft.key.travels() {
+        if let Some(key) = draft.key.inline_text() {
             tail = tail.entry(Entry::Key, key)?;
         }
         if let Payload::Str(value) = draft.payload {

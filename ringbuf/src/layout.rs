@@ -166,7 +166,8 @@ pub(crate) mod control {
     pub(crate) const ASLEEP: u32 = 1;
     /// 1 once an attached consumer has left: nobody reads the rings until another one attaches.
     pub(crate) const LEFT: usize = 6;
-    /// Why the consumer that was last offered the program does not read it ([`Unread`](crate::Unread)); 0 if none has refused.
+    /// Why the consumer that was last offered the program does not read it ([`UnreadReason`](crate::UnreadReason)); 0 if none has
+    /// refused.
     pub(crate) const UNREAD: usize = 7;
     /// Incremented when a consumer attaches to the program, and repeatedly while it holds a flight recorder, which it does
     /// not drain.

@@ -119,7 +119,7 @@ mod words;
 
 pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo, Writers};
 pub use clock::{Anchor, ClockKind, ClockSeries, Counter, RingTime};
-pub use control::{ControlPage, Unread};
+pub use control::{ControlPage, UnreadReason};
 pub use drain::{Drained, Position, RingReader};
 pub use foreign::open_foreign_memfd;
 pub use hang_up::HangUp;

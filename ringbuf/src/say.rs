@@ -14,12 +14,12 @@ use rustix::stdio::stderr;
 use crate::unsignalled::Unsignalled;
 
 /// A line that is said at most once.
-pub(crate) struct Once(AtomicBool);
+pub(crate) struct OnceLine(AtomicBool);
 
-impl Once {
+impl OnceLine {
     /// Not yet said.
-    pub(crate) const fn new() -> Once {
-        Once(AtomicBool::new(false))
+    pub(crate) const fn new() -> OnceLine {
+        OnceLine(AtomicBool::new(false))
     }
 
     /// Writes `blkin: ` and the message to standard error, whole, the first time. Async-signal-safe. A standard error that

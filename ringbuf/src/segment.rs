@@ -106,23 +106,23 @@ fn write_at(fd: &Uncancelled, bytes: &[u8], offset: usize) -> Result<(), Errno> 
     if pwrite(fd, bytes, offset as u64)? == bytes.len() { Ok(()) } else { Err(Errno::IO) }
 }
 
-/// What `blkin set` has said about a process: these words of its control page.
+/// What `blkin set` has said about a process, which a forked child takes over: these words of its control page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct InheritedSettings {
     blocked: u64,
     rate: u64,
 }
 
-impl Said {
+impl InheritedSettings {
     /// What this control page says. Async-signal-safe, and makes no other calls than a start makes anyway.
-    pub(crate) fn of(control: impl AsFd) -> Result<Said, Errno> {
+    pub(crate) fn of(control: impl AsFd) -> Result<InheritedSettings, Errno> {
         let mapped = Mapped::new(control, CONTROL_BYTES, ProtFlags::READ)?;
         let word = |index: usize| mapped.words()[index].load(Relaxed);
-        Ok(Said { blocked: word(control::BLOCKED), rate: word(control::RATE) })
+        Ok(InheritedSettings { blocked: word(control::BLOCKED), rate: word(control::RATE) })
     }
 
     /// Writes the same into the page of a new process, before a consumer has it.
-    pub(crate) fn say_to(self, control: &Uncancelled) -> Result<(), Errno> {
+    pub(crate) fn write_to(self, control: &Uncancelled) -> Result<(), Errno> {
         write_at(control, &self.blocked.to_le_bytes(), control::BLOCKED * 8)?;
         write_at(control, &self.rate.to_le_bytes(), control::RATE * 8)
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use crate::cstring;
 use crate::kept::KeptText;
 use crate::layout::{ProducerKind, RingMode, ring_bytes_are_valid};
-use crate::say::Once;
+use crate::say::OnceLine;
 
 /// Where consumerd listens unless BLKIN_SOCKET says otherwise.
 const DEFAULT_SOCKET: &[u8] = b"/run/blkin/consumerd.sock";
@@ -100,7 +100,7 @@ pub(crate) fn with_socket<T>(body: impl FnOnce(&[u8]) -> T) -> T {
 
 /// BLKIN_RING_BYTES; `None` for the default, also (reported once) if the value is not a possible size.
 pub(crate) fn ring_bytes() -> Option<usize> {
-    static BAD: Once = Once::new();
+    static BAD: OnceLine = OnceLine::new();
     RING_BYTES.with(|value| {
         let number = std::str::from_utf8(value?).ok().and_then(|text| text.parse().ok());
         let valid = number.filter(|bytes| ring_bytes_are_valid(*bytes));
@@ -115,7 +115,7 @@ pub(crate) fn ring_bytes() -> Option<usize> {
 
 /// BLKIN_PRODUCER: portable, or rseq where that is possible, which is the default there.
 pub(crate) fn producer(can_rseq: bool) -> ProducerKind {
-    static BAD: Once = Once::new();
+    static BAD: OnceLine = OnceLine::new();
     let best = if can_rseq { ProducerKind::Rseq } else { ProducerKind::Portable };
     PRODUCER.with(|value| match value {
         None => best,
@@ -134,7 +134,7 @@ pub(crate) fn producer(can_rseq: bool) -> ProducerKind {
 
 /// Whether strings are read in blocks. BLKIN_STRINGS: bytes, or blocks where they can be read; `default` if it says neither.
 pub(crate) fn reads_blocks(default: bool) -> bool {
-    static BAD: Once = Once::new();
+    static BAD: OnceLine = OnceLine::new();
     STRINGS.with(|value| match value {
         None => default,
         Some(b"bytes") => false,
@@ -153,7 +153,7 @@ pub(crate) fn may_wake() -> bool {
 
 /// BLKIN_MODE: discard, which is the default (reported once if it is anything else), or overwrite.
 pub(crate) fn mode() -> RingMode {
-    static BAD: Once = Once::new();
+    static BAD: OnceLine = OnceLine::new();
     MODE.with(|value| match value {
         Some(b"overwrite") => RingMode::Overwrite,
         None | Some(b"discard") => RingMode::Discard,
@@ -166,7 +166,7 @@ pub(crate) fn mode() -> RingMode {
 
 /// BLKIN_RATE, or else RATE: one in this many roots is traced. 0, negative or not a number traces all, and is reported once.
 pub(crate) fn rate() -> u64 {
-    static BAD: Once = Once::new();
+    static BAD: OnceLine = OnceLine::new();
     let of = |variable: &Variable| {
         let number = |value: &[u8]| {
             let text = std::str::from_utf8(value).ok();

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::cstring::{BLOCK, PAGE};
-pub use call::{Call, Ids, Met, Size};
+pub use call::{Call, CallMatch, Ids, Size};
 pub(crate) use call::{EMPTY, TEXTS};
 use entry::{BRIEF, CELLS, Entry, Known};
 
@@ -68,7 +68,7 @@ impl Shapes {
     /// # Safety
     /// The texts are C strings that do not change during the call, or NULL; the endpoint's address is never NULL.
     #[inline(always)]
-    pub(crate) unsafe fn find(&self, call: Call) -> Met {
+    pub(crate) unsafe fn find(&self, call: Call) -> CallMatch {
         // SAFETY: passed on from the caller (invariant 13).
         unsafe { self.entry(&call).find(&call) }
     }
@@ -77,7 +77,7 @@ impl Shapes {
     ///
     /// # Safety
     /// As [`Shapes::find`].
-    pub(crate) unsafe fn find_elsewhere(&self, call: Call) -> Met {
+    pub(crate) unsafe fn find_elsewhere(&self, call: Call) -> CallMatch {
         // SAFETY: passed on from the caller (invariant 13).
         unsafe { self.other_entry(&call).find(&call) }
     }
@@ -115,9 +115,9 @@ impl Shapes {
     pub(crate) unsafe fn find_whole(&self, call: Call, table: &[AtomicU64]) -> Option<(u64, u32)> {
         // SAFETY: passed on from the caller (invariant 13).
         let met_as = |met| match met {
-            Met::Whole(names, key) => Some((names, key)),
+            CallMatch::Whole(names, key) => Some((names, key)),
             // SAFETY: passed on from the caller; what was met so is not NULL (invariant 13).
-            Met::Longer(names, ids) if unsafe { ids.are_of(&call, table) } => Some((names, ids.key())),
+            CallMatch::Longer(names, ids) if unsafe { ids.are_of(&call, table) } => Some((names, ids.key())),
             _ => None,
         };
         // SAFETY: as above (invariant 13).

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use blkin_ringbuf::Unread;
+use blkin_ringbuf::UnreadReason;
 use blkin_ringbuf::layout::CONTROL_BYTES;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::pwrite;
@@ -57,7 +57,7 @@ fn telling_a_program_does_not_wait_for_its_pending_write() {
     let mut fault = [0; 32];
     assert_eq!(faults.read(&mut fault).expect("the writer waits for the page"), fault.len());
     let (telling, told) = channel();
-    thread::spawn(move || telling.send(Unread::NoRoom.tell(&control)));
+    thread::spawn(move || telling.send(UnreadReason::NoRoom.write_to(&control)));
     let told = told.recv_timeout(Duration::from_secs(30));
     assert!(matches!(told, Ok(Ok(()))), "{told:?}");
     drop(faults);

@@ -5,14 +5,14 @@ mod own;
 use blkin_record::{Record, Text, records};
 use blkin_ringbuf::Attachment;
 use blkin_ringbuf::process::{
-    self, Call, Met, Place, Said, Short, Size, Status, init, recognise_call, recognise_longer,
+    self, Call, CallMatch, CallValue, Place, Short, Size, Status, init, recognise_call, recognise_longer,
 };
 
 /// More than there are hints, and more than half of the first places for calls.
 const PLACES: usize = 600;
 /// After this many rounds it is settled which calls have to make way for others.
 const ROUNDS: usize = 40;
-const EVENT: Said = Said::Short(Short::Event);
+const EVENT: CallValue = CallValue::Short(Short::Event);
 
 /// A buffer for one text, which crosses no page.
 #[repr(align(64))]
@@ -57,31 +57,35 @@ fn record(texts: &Texts, number: usize) -> bool {
     let met = unsafe { recognise_call(call) };
     let is_done = match met {
         // SAFETY: three words.
-        Met::Whole(names, key) => unsafe { process::record_known(ids, names, key, EVENT, 4) }.is_some(),
-        // SAFETY: as above, and strings that were met as such.
-        Met::Longer(names, text_ids) => unsafe { recognise_longer(&call, text_ids) }.is_some_and(|key| {
-            // SAFETY: as above.
-            unsafe { process::record_known(ids, names, key, EVENT, 4) }.is_some()
-        }),
-        Met::New(Size::Cells) => {
+        CallMatch::Whole(names, key) => unsafe { process::record_known(ids, names, key, EVENT, 4) }.is_some(),
+        CallMatch::Longer(names, text_ids) => {
+            // SAFETY: as above, and strings that were met as such.
+            unsafe { recognise_longer(&call, text_ids) }.is_some_and(|key| {
+                // SAFETY: as above.
+                unsafe { process::record_known(ids, names, key, EVENT, 4) }.is_some()
+            })
+        }
+        CallMatch::New(Size::Cells) => {
             // SAFETY: as above.
             unsafe { process::record_in_cells(ids, &raw const place, texts) };
             true
         }
         // SAFETY: as above.
-        Met::New(_) => unsafe { process::record_brief_call(ids, call, Short::Event, 4) },
+        CallMatch::New(_) => unsafe { process::record_brief_call(ids, call, Short::Event, 4) },
         // SAFETY: as above.
-        Met::InPart(names, key) => unsafe {
+        CallMatch::InPart(names, key) => unsafe {
             process::record_travelling_call(ids, call, names, key, EVENT, 4)
         },
-        // SAFETY: as above.
-        Met::Never => process::may_at_once() && unsafe { process::record_new_call(ids, call, EVENT, 4) },
+        CallMatch::Never => {
+            // SAFETY: as above.
+            process::may_at_once() && unsafe { process::record_new_call(ids, call, EVENT, 4) }
+        }
     };
     if !is_done {
         // SAFETY: as above.
         assert_eq!(unsafe { process::record_call(ids, call, EVENT, 4) }, Some(0));
     }
-    met != Met::Never
+    met != CallMatch::Never
 }
 
 fn check(program: &Attachment, record: &Record<'_>, places: &[Texts]) {

@@ -4,7 +4,9 @@
 mod own;
 
 use blkin_ringbuf::Attachment;
-use blkin_ringbuf::process::{self, Call, Met, Place, Said, Short, Size, Status, init, recognise_call};
+use blkin_ringbuf::process::{
+    self, Call, CallMatch, CallValue, Place, Short, Size, Status, init, recognise_call,
+};
 
 /// After this many calls with new texts a place is known for its changing texts.
 const CHANGING: usize = 300;
@@ -12,7 +14,7 @@ const CHANGING: usize = 300;
 const SOON: usize = 8192;
 
 /// Records an event as `blkin_record` does. Returns how its texts were met.
-fn record(buffers: &[[u8; 16]; 4], number: usize) -> Met {
+fn record(buffers: &[[u8; 16]; 4], number: usize) -> CallMatch {
     let texts = buffers.each_ref().map(|buffer| buffer.as_ptr());
     let place = Place { ip: texts[1], port: 6800, service: texts[2] };
     let call = Call { texts, endpoint: (&raw const place).cast(), port: 6800 };
@@ -20,20 +22,22 @@ fn record(buffers: &[[u8; 16]; 4], number: usize) -> Met {
     // SAFETY: strings with an end, which stay as they are meanwhile.
     let met = unsafe { recognise_call(call) };
     let is_done = match met {
-        Met::New(Size::Cells) => {
+        CallMatch::New(Size::Cells) => {
             // SAFETY: three words, and strings that were met as such.
             unsafe { process::record_in_cells(own.as_ptr(), &raw const place, texts) };
             true
         }
         // SAFETY: as above.
-        Met::New(_) => unsafe { process::record_brief_call(own.as_ptr(), call, Short::Event, 4) },
+        CallMatch::New(_) => unsafe { process::record_brief_call(own.as_ptr(), call, Short::Event, 4) },
         // SAFETY: as above.
-        Met::Never => unsafe { process::record_new_call(own.as_ptr(), call, Said::Short(Short::Event), 4) },
+        CallMatch::Never => unsafe {
+            process::record_new_call(own.as_ptr(), call, CallValue::Short(Short::Event), 4)
+        },
         _ => false,
     };
     if !is_done {
         // SAFETY: as above.
-        unsafe { process::record_call(own.as_ptr(), call, Said::Short(Short::Event), 4) };
+        unsafe { process::record_call(own.as_ptr(), call, CallValue::Short(Short::Event), 4) };
     }
     met
 }
@@ -60,14 +64,14 @@ fn texts_that_stop_changing_are_soon_known_again() {
             let text = format!("{what}{number}");
             buffer[..text.len()].copy_from_slice(text.as_bytes());
         }
-        in_cells += usize::from(matches!(record(&buffers.0, number), Met::New(Size::Cells)));
+        in_cells += usize::from(matches!(record(&buffers.0, number), CallMatch::New(Size::Cells)));
         make_room(&mut program);
     }
     assert!(!own::is_by_sequence(&program) || in_cells > CHANGING / 4, "{in_cells}");
     let known = (0..SOON).position(|number| {
         let met = record(&buffers.0, number);
         make_room(&mut program);
-        matches!(met, Met::Whole(..))
+        matches!(met, CallMatch::Whole(..))
     });
     assert!(!process::may_at_once() || known.is_some(), "the texts were never known again");
 }

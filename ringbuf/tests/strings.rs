@@ -5,7 +5,7 @@ mod own;
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value, records};
 use blkin_ringbuf::Attachment;
 use blkin_ringbuf::process::{
-    self, Call, Met, Place, Said, Short, Size, Status, init, recognise_call, recognise_longer,
+    self, Call, CallMatch, CallValue, Place, Short, Size, Status, init, recognise_call, recognise_longer,
 };
 
 const CALLS: usize = 6000;
@@ -61,46 +61,50 @@ fn endpoint(buffers: &[Vec<u8>; 5]) -> Place {
 fn record(buffers: &[Vec<u8>; 5], place: &Place, number: usize) -> Option<Size> {
     let [name, ip, service, key, value] = buffers.each_ref().map(|buffer| buffer.as_ptr());
     let call = Call { texts: [name, ip, service, key], endpoint: (&raw const *place).cast(), port: 6800 };
-    let said = match number % 3 {
-        0 => Said::Short(Short::Event),
-        1 => Said::Short(Short::Integer(number as i64)),
-        _ => Said::String(value),
+    let value = match number % 3 {
+        0 => CallValue::Short(Short::Event),
+        1 => CallValue::Short(Short::Integer(number as i64)),
+        _ => CallValue::String(value),
     };
     let own = [1, number as u64 + 1, 0];
     let ids = own.as_ptr();
     // SAFETY: strings with an end, which stay as they are meanwhile.
     let met = unsafe { recognise_call(call) };
     let is_done = match met {
-        Met::New(Size::Cells) if number.is_multiple_of(3) => {
+        CallMatch::New(Size::Cells) if number.is_multiple_of(3) => {
             // SAFETY: three words, and strings that were met as such.
             unsafe { process::record_in_cells(ids, place, call.texts) };
             return Some(Size::Cells);
         }
-        Met::New(_) => match said {
+        CallMatch::New(_) => match value {
             // SAFETY: as above.
-            Said::Short(what) if unsafe { process::record_brief_call(ids, call, what, 4) } => {
+            CallValue::Short(what) if unsafe { process::record_brief_call(ids, call, what, 4) } => {
                 return Some(Size::Brief);
             }
             // SAFETY: as above.
-            _ => unsafe { process::record_travelling_call(ids, call, 0, 0, said, 4) },
+            _ => unsafe { process::record_travelling_call(ids, call, 0, 0, value, 4) },
         },
         // SAFETY: as above.
-        Met::Whole(names, key) => unsafe { process::record_known(ids, names, key, said, 4) }.is_some(),
+        CallMatch::Whole(names, key) => unsafe { process::record_known(ids, names, key, value, 4) }.is_some(),
         // SAFETY: as above.
-        Met::Longer(names, text_ids) => match unsafe { recognise_longer(&call, text_ids) } {
+        CallMatch::Longer(names, text_ids) => match unsafe { recognise_longer(&call, text_ids) } {
             // SAFETY: as above.
-            Some(key) => unsafe { process::record_known(ids, names, key, said, 4) }.is_some(),
+            Some(key) => unsafe { process::record_known(ids, names, key, value, 4) }.is_some(),
             // SAFETY: as above.
-            None => unsafe { process::record_new_call(ids, call, said, 4) },
+            None => unsafe { process::record_new_call(ids, call, value, 4) },
         },
         // SAFETY: as above.
-        Met::InPart(names, key) => unsafe { process::record_travelling_call(ids, call, names, key, said, 4) },
-        // SAFETY: as above.
-        Met::Never => process::may_at_once() && unsafe { process::record_new_call(ids, call, said, 4) },
+        CallMatch::InPart(names, key) => unsafe {
+            process::record_travelling_call(ids, call, names, key, value, 4)
+        },
+        CallMatch::Never => {
+            // SAFETY: as above.
+            process::may_at_once() && unsafe { process::record_new_call(ids, call, value, 4) }
+        }
     };
     if !is_done {
         // SAFETY: as above.
-        assert_eq!(unsafe { process::record_call(ids, call, said, 4) }, Some(0));
+        assert_eq!(unsafe { process::record_call(ids, call, value, 4) }, Some(0));
     }
     None
 }

@@ -70,7 +70,7 @@ fn are_what_they_say(program: &Attachment, places: &mut [Place; 3], said: [usize
             EndpointParts { ip: ip.say(said[1], behind), port, name: service.say(said[2], behind) };
         let name = name.say(said[0], behind);
         let names = process::recognise_texts(name, endpoint);
-        let names = names.unwrap_or_else(|| process::meet_texts(name, &endpoint));
+        let names = names.unwrap_or_else(|| process::intern_span_texts(name, &endpoint));
         let text = |id: u64| program.text(id as u32).expect("a text has this id");
         assert_eq!(text(names & u64::from(u32::MAX)), said[0].as_bytes());
         let expected = Endpoint { ip: said[1].to_owned(), port, name: said[2].to_owned() };

@@ -82,7 +82,7 @@ unsafe extern "C" fn begin_counted(
     span: *mut Span,
     name: *const c_char,
     endpoint: *const Endpoint,
-    turn: process::Turn,
+    turn: process::CountedRoot,
 ) -> c_int {
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let trace = unsafe { &raw mut (*span).trace };

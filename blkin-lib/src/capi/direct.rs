@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::ptr;
 
-use blkin_ringbuf::process::{self, Call, Ids, Met, Short, Size};
+use blkin_ringbuf::process::{self, Call, CallMatch, Ids, Short, Size};
 
 use super::layout::{Annotation, AnnotationValue, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::record::{EndpointTexts, LEGACY_LEVEL, ids_of, place_of, record_if_new, record_travelling};
@@ -25,21 +25,23 @@ pub(super) unsafe extern "C" fn blkin_trace_event(
     let call = unsafe { call_in(name, place, event) };
     // SAFETY: as above (Invariant 6).
     match unsafe { record(trace, call, Short::Event) } {
-        Met::Whole(..) => {}
-        Met::New(Size::Cells) => {
+        CallMatch::Whole(..) => {}
+        CallMatch::New(Size::Cells) => {
             // SAFETY: passed on from the caller (Invariant 6).
             let ids = unsafe { ids_of(trace) };
             // SAFETY: three integers in a row, only read (by Invariant 3); strings of the caller (Invariant 2), met so just now.
             unsafe { process::record_in_cells(ids, place.cast(), call.texts) }
         }
         // SAFETY: passed on from the caller; what it was met as (Invariant 6).
-        Met::Longer(names, ids) => unsafe { record_longer_event(trace, place, event, names, ids.0) },
+        CallMatch::Longer(names, ids) => unsafe { record_longer_event(trace, place, event, names, ids.0) },
         // SAFETY: as above (Invariant 6).
-        Met::New(Size::Brief) => unsafe { record_brief_event(trace, place, event) },
+        CallMatch::New(Size::Brief) => unsafe { record_brief_event(trace, place, event) },
         // SAFETY: passed on from the caller (Invariant 6).
-        Met::InPart(names, key_id) => unsafe { record_event_in_part(trace, place, event, names, key_id) },
+        CallMatch::InPart(names, key_id) => unsafe {
+            record_event_in_part(trace, place, event, names, key_id);
+        },
         // SAFETY: passed on from the caller (Invariant 6).
-        Met::Never => unsafe { record_event(trace, place, event) },
+        CallMatch::Never => unsafe { record_event(trace, place, event) },
     }
 }
 
@@ -61,17 +63,19 @@ pub(super) unsafe extern "C" fn blkin_trace_integer(
     let call = unsafe { call_in(name, place, key) };
     // SAFETY: as above (Invariant 6).
     match unsafe { record(trace, call, Short::Integer(val)) } {
-        Met::Whole(..) => {}
+        CallMatch::Whole(..) => {}
         // SAFETY: passed on from the caller; what it was met as (Invariant 6).
-        Met::Longer(names, ids) => unsafe { record_longer_integer(trace, place, key, val, names, ids.0) },
+        CallMatch::Longer(names, ids) => unsafe {
+            record_longer_integer(trace, place, key, val, names, ids.0);
+        },
         // SAFETY: as above (Invariant 6).
-        Met::New(_) => unsafe { record_brief_integer(trace, place, key, val) },
+        CallMatch::New(_) => unsafe { record_brief_integer(trace, place, key, val) },
         // SAFETY: passed on from the caller (Invariant 6).
-        Met::InPart(names, key_id) => unsafe {
+        CallMatch::InPart(names, key_id) => unsafe {
             record_integer_in_part(trace, place, key, val, names, key_id);
         },
         // SAFETY: passed on from the caller (Invariant 6).
-        Met::Never => unsafe { record_integer(trace, place, key, val) },
+        CallMatch::Never => unsafe { record_integer(trace, place, key, val) },
     }
 }
 
@@ -91,10 +95,10 @@ unsafe fn call_in(name: *const c_char, endpoint: *const Endpoint, key: *const c_
 /// # Safety
 /// `trace` is not NULL; Invariants 1 and 2.
 #[inline(always)]
-unsafe fn record(trace: *const Trace, call: Call, what: Short) -> Met {
+unsafe fn record(trace: *const Trace, call: Call, what: Short) -> CallMatch {
     // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
     let met = unsafe { process::recognise_call(call) };
-    if let Met::Whole(names, key) = met {
+    if let CallMatch::Whole(names, key) = met {
         // SAFETY: passed on from the caller (Invariant 6).
         let ids = unsafe { ids_of(trace) };
         // SAFETY: three integers in a row, only read (by Invariant 3).

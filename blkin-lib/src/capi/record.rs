@@ -6,7 +6,7 @@ use super::layout::{Annotation, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::EndpointBytes;
 pub(super) use blkin_ringbuf::process::LEGACY_LEVEL;
-use blkin_ringbuf::process::{self, Call, Ids, Met, Said, Short};
+use blkin_ringbuf::process::{self, Call, CallMatch, CallValue, Ids, Short};
 
 /// The address text of an endpoint without an address.
 const NO_IP: &std::ffi::CStr = c"";
@@ -47,17 +47,17 @@ unsafe extern "C" fn blkin_trace_annotation(trace: *const Trace, annotation: *co
     // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
     match unsafe { process::recognise_call(call) } {
         // SAFETY: passed on from the caller (Invariant 6).
-        Met::Whole(names, key) => unsafe { record_whole(ids, names, key, said) },
+        CallMatch::Whole(names, key) => unsafe { record_whole(ids, names, key, said) },
         // SAFETY: as above (Invariant 6).
-        Met::Longer(names, ids) => unsafe { record_longer(trace, annotation, names, ids.0) },
+        CallMatch::Longer(names, ids) => unsafe { record_longer(trace, annotation, names, ids.0) },
         // SAFETY: as above (Invariant 6).
-        Met::InPart(names, key) => unsafe { record_travelling(trace, annotation, names, key) },
+        CallMatch::InPart(names, key) => unsafe { record_travelling(trace, annotation, names, key) },
         // SAFETY: as above (Invariant 6).
-        Met::New(_) => unsafe { record_travelling(trace, annotation, 0, 0) },
+        CallMatch::New(_) => unsafe { record_travelling(trace, annotation, 0, 0) },
         // SAFETY: as above (Invariant 6).
-        Met::Never if process::may_at_once() => unsafe { record_if_new(trace, annotation) },
+        CallMatch::Never if process::may_at_once() => unsafe { record_if_new(trace, annotation) },
         // SAFETY: as above (Invariant 6).
-        Met::Never => unsafe { record_slowly(trace, annotation) },
+        CallMatch::Never => unsafe { record_slowly(trace, annotation) },
     }
 }
 
@@ -66,12 +66,12 @@ unsafe extern "C" fn blkin_trace_annotation(trace: *const Trace, annotation: *co
 /// # Safety
 /// `ids` points to the ids of a sampled span; a string keeps Invariant 2.
 #[inline(always)]
-unsafe fn record_whole(ids: *const u64, names: u64, key: u32, said: Said) -> c_int {
+unsafe fn record_whole(ids: *const u64, names: u64, key: u32, said: CallValue) -> c_int {
     match said {
         // SAFETY: three integers in a row, only read (by Invariant 3).
-        Said::Short(short) => unsafe { process::record_short_at(ids, names, key, short, LEGACY_LEVEL) },
+        CallValue::Short(short) => unsafe { process::record_short_at(ids, names, key, short, LEGACY_LEVEL) },
         // SAFETY: passed on from the caller (Invariant 6).
-        Said::String(value) => unsafe { record_string(ids, names, key, value) },
+        CallValue::String(value) => unsafe { record_string(ids, names, key, value) },
     }
 }
 
@@ -152,7 +152,7 @@ pub(super) unsafe extern "C" fn record_travelling(
 unsafe extern "C" fn record_string(ids: *const u64, names: u64, key: u32, value: *const u8) -> c_int {
     guard(|| {
         // SAFETY: passed on from the caller (Invariant 6).
-        let done = unsafe { process::record_known(ids, names, key, Said::String(value), LEGACY_LEVEL) };
+        let done = unsafe { process::record_known(ids, names, key, CallValue::String(value), LEGACY_LEVEL) };
         done.unwrap_or(INVALID)
     })
 }
@@ -190,7 +190,7 @@ pub(super) unsafe fn ids_of(trace: *const Trace) -> *const u64 {
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(always)]
-unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<(Call, Said)> {
+unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<(Call, CallValue)> {
     // SAFETY: a live struct (by Invariant 1), the byte that counts of one field of it copied (by Invariants 3 and 5).
     let kind = unsafe { (*annotation).kind } & 0xff;
     if kind > TIMESTAMP {
@@ -200,16 +200,16 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
     let value = unsafe { (*annotation).value };
     let (key, said) = if kind == TIMESTAMP {
         // SAFETY: the member that `kind` names (by Invariant 5).
-        (unsafe { value.text }, Said::Short(Short::Event))
+        (unsafe { value.text }, CallValue::Short(Short::Event))
     } else {
         // SAFETY: as `kind`; set for these kinds (Invariant 6).
         let key = unsafe { (*annotation).key };
         if kind == INTEGER {
             // SAFETY: the member that `kind` names (by Invariant 5).
-            (key, Said::Short(Short::Integer(unsafe { value.integer })))
+            (key, CallValue::Short(Short::Integer(unsafe { value.integer })))
         } else {
             // SAFETY: the member that `kind` names (by Invariant 5).
-            (key, Said::String(unsafe { value.text }.cast()))
+            (key, CallValue::String(unsafe { value.text }.cast()))
         }
     };
     // SAFETY: as `kind` (Invariant 6).

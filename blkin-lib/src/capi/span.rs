@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use blkin_ringbuf::process::{self, Said, Short};
+use blkin_ringbuf::process::{self, CallValue, Short};
 
 use super::layout::{Name, Span, Trace, TraceInfo};
 use super::record::{EndpointTexts, endpoint_bytes};
@@ -89,7 +89,7 @@ unsafe extern "C" fn meet_span(span: *mut Span, trace: *const Trace) -> c_int {
     let mut names = 0;
     guard(|| {
         // SAFETY: strings of the caller (Invariant 2).
-        names = unsafe { process::meet_span(call) };
+        names = unsafe { process::intern_span(call) };
         OK
     });
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
@@ -144,7 +144,7 @@ pub(super) unsafe extern "C" fn blkin_span_string(
 ) {
     // SAFETY: passed on from the caller (Invariant 6).
     if let Some((ids, names, key)) = unsafe { ids_of(span, key) } {
-        let said = Said::String(val.cast());
+        let said = CallValue::String(val.cast());
         // SAFETY: three integers in a row, only read (by Invariant 3); NULL or a string of the caller (Invariant 2).
         unsafe { process::record_known(ids, names, key, said, (level & 7) as u8) };
         return;

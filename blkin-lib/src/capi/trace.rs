@@ -90,7 +90,7 @@ pub(super) unsafe extern "C" fn begin_trace(
     new_trace: *mut Trace,
     name: *const c_char,
     endpoint: *const Endpoint,
-    turn: process::Turn,
+    turn: process::CountedRoot,
 ) -> c_int {
     let ids = if turn.samples() { raw::sampled_root() } else { raw::Ids::default() };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use blkin_ringbuf::Unread;
+use blkin_ringbuf::UnreadReason;
 
 use super::Check;
 use super::scan::{Program, Reader, Scan, is_apart, is_hidden, is_same, real_uid, scan, socket_of};
@@ -151,7 +151,7 @@ fn reason(program: &Program, socket: &Path) -> String {
                 "{who} is held by process {reader}, which is not a running blkin-consumerd: end that process"
             );
         }
-        None if program.unread == Some(Unread::Version) => {
+        None if program.unread == Some(UnreadReason::Version) => {
             return format!(
                 "{who} is refused: blkin-consumerd cannot read what its version of the library writes; install the same version \
                  of both"
@@ -254,7 +254,7 @@ mod tests {
         assert!(check.advice.unwrap().starts_with("osd (pid 3) "), "unread programs come first");
     }
 
-    fn unread(pid: u32, unread: Option<Unread>) -> Program {
+    fn unread(pid: u32, unread: Option<UnreadReason>) -> Program {
         Program { pid, comm: "osd".into(), reader: None, unread }
     }
 
@@ -309,10 +309,10 @@ mod tests {
     fn long_lists_of_unread_programs_are_cut_and_counted() {
         let socket = Path::new("/nonexistent/consumerd.sock");
         let many = |why| (0..25).map(|pid| unread(1_000_000_000 + pid, why)).collect();
-        let said = advised(many(Some(Unread::NoRoom)), socket);
+        let said = advised(many(Some(UnreadReason::NoRoom)), socket);
         assert!(said.starts_with("blkin-consumerd has no room for osd (pid 1000000000), "), "{said}");
         assert!(said.contains(", and 5 more: raise max_programs, ") && said.lines().count() == 1, "{said}");
-        let said = advised(many(Some(Unread::Version)), socket);
+        let said = advised(many(Some(UnreadReason::Version)), socket);
         assert!(said.starts_with("osd (pid 1000000000) is refused: "), "{said}");
         assert!(said.ends_with("\nand 5 more") && said.lines().count() == 21, "{said}");
     }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use blkin_ringbuf::Unread;
+use blkin_ringbuf::UnreadReason;
 
 use crate::process;
 use crate::target;
@@ -30,7 +30,7 @@ pub(super) struct Program {
     pub(super) pid: u32,
     pub(super) comm: String,
     pub(super) reader: Option<Reader>,
-    pub(super) unread: Option<Unread>,
+    pub(super) unread: Option<UnreadReason>,
 }
 
 /// The process that reads a program, whichever consumerd it belongs to.
@@ -47,7 +47,7 @@ impl Program {
     }
 
     pub(super) fn has_no_room(&self) -> bool {
-        self.reader.is_none() && self.unread == Some(Unread::NoRoom)
+        self.reader.is_none() && self.unread == Some(UnreadReason::NoRoom)
     }
 
     pub(super) fn name(&self) -> String {
@@ -113,12 +113,12 @@ fn reader(maps: &str, locks: &str) -> Option<u32> {
 }
 
 /// Why the consumerd to which a program last offered itself does not read it.
-fn refusal(pid: u32) -> Option<Unread> {
+fn refusal(pid: u32) -> Option<UnreadReason> {
     let is_page =
         |fd: &PathBuf| fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().starts_with(CONTROL));
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
     let pages = descriptors.map(|entry| entry.path()).filter(is_page);
-    pages.filter_map(|page| File::open(page).ok()).find_map(|page| Unread::told(&page))
+    pages.filter_map(|page| File::open(page).ok()).find_map(|page| UnreadReason::read_from(&page))
 }
 
 fn runs_consumerd(pid: u32) -> bool {
@@ -232,8 +232,8 @@ pub(super) mod tests {
         ftruncate(&page, CONTROL_BYTES as u64).unwrap();
         fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW).unwrap();
         assert_eq!(refusal(std::process::id()), None);
-        for unread in [Unread::NoRoom, Unread::Version] {
-            unread.tell(&page).unwrap();
+        for unread in [UnreadReason::NoRoom, UnreadReason::Version] {
+            unread.write_to(&page).unwrap();
             assert_eq!(refusal(std::process::id()), Some(unread));
         }
     }

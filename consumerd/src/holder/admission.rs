@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use blkin_daemon::Notices;
-use blkin_ringbuf::Unread;
+use blkin_ringbuf::UnreadReason;
 
 use super::claim::claim;
 use super::counters::Count;
@@ -67,7 +67,7 @@ impl Holder<'_> {
         let Waiter { offer, refusal, .. } = waiter;
         if *refusal == Refusal::Quota {
             // If the program cannot be told, it has brought that about itself.
-            let _ = Unread::NoRoom.tell(&offer.control);
+            let _ = UnreadReason::NoRoom.write_to(&offer.control);
         }
         let to_raise = self.held.to_raise(&offer.program, &offer.segment, &offer.control);
         self.tell_refused(&offer.program, Some(*refusal), to_raise.unwrap_or(ANY_QUOTA));

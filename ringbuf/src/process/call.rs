@@ -9,7 +9,8 @@ use super::long::{record_string_at, record_texts};
 use super::record::{Short, record_short_at};
 use super::state::{NAMES, STATE};
 use super::text::{
-    endpoint_of, is_due, is_to_be_kept, keep_call, meet, meet_endpoint, recognise_longer_call,
+    endpoint_of, intern_unhinted, intern_unkept_endpoint, is_due, is_to_be_kept, keep_call,
+    recognise_longer_call,
 };
 use crate::cstring;
 use crate::names::Hint;
@@ -19,9 +20,9 @@ use crate::shapes::Call;
 /// a terminator.
 const STRING_SCAN_BYTES: usize = MAX_TEXT_BYTES + 1;
 
-/// What a call says besides its key.
+/// What a call carries besides its key.
 #[derive(Clone, Copy, Debug)]
-pub enum Said {
+pub enum CallValue {
     /// No text: an event or an integer.
     Short(Short),
     /// A string, or NULL.
@@ -61,12 +62,18 @@ unsafe fn bytes<'a>(text: *const u8, wide: bool) -> &'a [u8] {
 /// `ids` points to three readable words, aligned, the first of which is not 0. A string ends with a 0 and does not change
 /// during the call.
 #[inline(always)]
-pub unsafe fn record_known(ids: *const u64, names: u64, key: u32, said: Said, level: u8) -> Option<i32> {
-    match said {
+pub unsafe fn record_known(
+    ids: *const u64,
+    names: u64,
+    key: u32,
+    value: CallValue,
+    level: u8,
+) -> Option<i32> {
+    match value {
         // SAFETY: passed on from the caller (invariant 13).
-        Said::Short(short) => Some(unsafe { record_short_at(ids, names, key, short, level) }),
-        Said::String(value) if value.is_null() => None,
-        Said::String(value) => {
+        CallValue::Short(short) => Some(unsafe { record_short_at(ids, names, key, short, level) }),
+        CallValue::String(value) if value.is_null() => None,
+        CallValue::String(value) => {
             // SAFETY: passed on from the caller (invariant 13).
             unsafe { record_string_at(ids, names, key, value, level) };
             Some(0)
@@ -79,9 +86,9 @@ pub unsafe fn record_known(ids: *const u64, names: u64, key: u32, said: Said, le
 /// # Safety
 /// As [`record_known`], also for the texts of the call; all of them but the address may be NULL.
 #[inline(always)]
-pub unsafe fn record_call(ids: *const u64, call: Call, said: Said, level: u8) -> Option<i32> {
+pub unsafe fn record_call(ids: *const u64, call: Call, value: CallValue, level: u8) -> Option<i32> {
     // SAFETY: passed on from the caller (invariant 13).
-    unsafe { record_call_if(ids, call, said, level, is_due) }
+    unsafe { record_call_if(ids, call, value, level, is_due) }
 }
 
 /// As [`record_call`]. `is_due`: whether to look up texts that will most likely not be found.
@@ -92,7 +99,7 @@ pub unsafe fn record_call(ids: *const u64, call: Call, said: Said, level: u8) ->
 pub(crate) unsafe fn record_call_if(
     ids: *const u64,
     call: Call,
-    said: Said,
+    value: CallValue,
     level: u8,
     is_due: impl FnOnce() -> bool,
 ) -> Option<i32> {
@@ -104,10 +111,10 @@ pub(crate) unsafe fn record_call_if(
         // SAFETY: passed on from the caller (invariant 13).
         if let Some((names, key)) = unsafe { recognise_longer_call(call) } {
             // SAFETY: passed on from the caller (invariant 13).
-            return unsafe { record_known(ids, names, key, said, level) };
+            return unsafe { record_known(ids, names, key, value, level) };
         }
     }
-    let has_no_value = matches!(said, Said::String(value) if value.is_null());
+    let has_no_value = matches!(value, CallValue::String(value) if value.is_null());
     if name.is_null() || service.is_null() || key.is_null() || has_no_value {
         return None;
     }
@@ -124,11 +131,11 @@ pub(crate) unsafe fn record_call_if(
         // Not all of these addresses had a hint: other texts have their places, or these texts lie elsewhere each time.
         keep_call(&call, text_ids, names_word(name.id(), endpoint.id()));
     }
-    let payload = match said {
-        Said::Short(Short::Event) => Payload::Event,
-        Said::Short(Short::Integer(value)) => Payload::Integer(value),
+    let payload = match value {
+        CallValue::Short(Short::Event) => Payload::Event,
+        CallValue::Short(Short::Integer(value)) => Payload::Integer(value),
         // SAFETY: passed on from the caller; not NULL (invariant 13).
-        Said::String(value) => Payload::Str(unsafe { bytes(value, wide) }),
+        CallValue::String(value) => Payload::Str(unsafe { bytes(value, wide) }),
     };
     // SAFETY: passed on from the caller (invariant 13).
     let id = |index: usize| unsafe { ids.wrapping_add(index).read() };
@@ -154,7 +161,7 @@ pub(crate) unsafe fn record_call_if(
 unsafe fn known<'a>(text: *const u8, hint: Hint, wide: bool, is_due: bool) -> Source<&'a [u8]> {
     if let Hint::Id(id) = hint {
         // SAFETY: passed on from the caller (invariant 13).
-        if unsafe { cstring::is(text, NAMES.text(), id as usize, wide) } {
+        if unsafe { cstring::equals_interned(text, NAMES.text(), id as usize, wide) } {
             return Source::known(id);
         }
     }
@@ -163,7 +170,7 @@ unsafe fn known<'a>(text: *const u8, hint: Hint, wide: bool, is_due: bool) -> So
     match hint {
         Hint::Changing if !is_due => Source::inline(text),
         Hint::Nothing if !is_due && NAMES.recognised().is_full() => Source::inline(text),
-        _ => Source::new(meet(text), text),
+        _ => Source::new(intern_unhinted(text), text),
     }
 }
 
@@ -188,7 +195,7 @@ unsafe fn endpoint<'a>(
     }
     // SAFETY: passed on from the caller (invariant 13).
     let text = |number: usize| unsafe { bytes(call.texts[number], wide) };
-    let name = service.travels().unwrap_or_else(|| text(2));
+    let name = service.inline_text().unwrap_or_else(|| text(2));
     let parts = EndpointParts { ip: text(1), port: call.port, name };
-    (ip, Source::new(if ip == 0 { 0 } else { meet_endpoint(ip, service.id(), parts) }, parts))
+    (ip, Source::new(if ip == 0 { 0 } else { intern_unkept_endpoint(ip, service.id(), parts) }, parts))
 }

@@ -28,16 +28,16 @@ use std::sync::atomic::Ordering::Acquire;
 
 use blkin_record::{EndpointParts, Payload, Source};
 
-pub use crate::shapes::{Call, Ids, Met, Size};
-pub use call::{Said, record_call, record_known, string_bytes};
+pub use crate::shapes::{Call, CallMatch, Ids, Size};
+pub use call::{CallValue, record_call, record_known, string_bytes};
 pub use long::{may_at_once, record, record_string};
 pub use record::{Short, is_on, record_short, record_short_at};
-pub use roots::{Rate, Turn, count_root, new_id, rate, samples_root, try_new_id};
+pub use roots::{CountedRoot, Rate, count_root, new_id, rate, samples_root, try_new_id};
 pub use strings::{
     LEGACY_LEVEL, Place, record_brief_call, record_in_cells, record_new_call, record_travelling_call,
 };
 pub use text::{
-    declare, declare_endpoint, meet_span, meet_texts, recognise, recognise_call, recognise_endpoint,
+    declare, declare_endpoint, intern_span, intern_span_texts, recognise, recognise_call, recognise_endpoint,
     recognise_longer, recognise_span, recognise_texts,
 };
 

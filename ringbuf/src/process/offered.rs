@@ -8,12 +8,12 @@ use rustix::io::Errno;
 
 use super::state::{FAILED, STARTING, STATE, control_words, is_ready, mode, words};
 use crate::clock::coarse_seconds;
-use crate::control::Unread;
+use crate::control::UnreadReason;
 use crate::kept::{CONTROL, SEGMENT};
 use crate::layout::{self, RingMode, control, header, slot};
 use crate::offer;
 use crate::ring::Head;
-use crate::say::Once;
+use crate::say::OnceLine;
 use crate::settings;
 
 /// Offers the segment while nobody is attached, at most once a second; to a consumer that refuses it, every ten seconds.
@@ -74,23 +74,24 @@ pub(super) fn offer_if_unread() {
 }
 
 /// Why the consumer to which the segment was last offered does not read it.
-fn unread() -> Option<Unread> {
-    control_words().get(control::UNREAD).and_then(|word| Unread::from_word(word.load(Relaxed)))
+fn unread() -> Option<UnreadReason> {
+    control_words().get(control::UNREAD).and_then(|word| UnreadReason::from_word(word.load(Relaxed)))
 }
 
 /// Reports, while the program runs, that it runs untraced.
-fn say_unread(unread: Unread) {
-    static UNREAD: Once = Once::new();
+fn say_unread(unread: UnreadReason) {
+    static UNREAD: OnceLine = OnceLine::new();
     with_socket(|socket| {
-        UNREAD.say(format_args!("consumerd at {socket} {}; this program runs untraced", because(unread)));
+        UNREAD
+            .say(format_args!("consumerd at {socket} {}; this program runs untraced", refusal_text(unread)));
     });
 }
 
 /// What a message says about a consumer that refuses, after its name.
-fn because(unread: Unread) -> &'static str {
+fn refusal_text(unread: UnreadReason) -> &'static str {
     match unread {
-        Unread::Version => "cannot read what this version of the library writes (run `blkin doctor`)",
-        Unread::NoRoom => "has no room for another program (run `blkin doctor`)",
+        UnreadReason::Version => "cannot read what this version of the library writes (run `blkin doctor`)",
+        UnreadReason::NoRoom => "has no room for another program (run `blkin doctor`)",
     }
 }
 
@@ -114,11 +115,11 @@ fn is_set(word: usize) -> bool {
 /// Run at exit by the dynamic linker (or by libc's exit in a static program): a program that nobody reads offers itself once
 /// more, and reports the annotations that nobody will ever read. If a consumer reads it, nothing happens.
 extern "C" fn tell_at_exit() {
-    static NOT_COLLECTED: Once = Once::new();
+    static NOT_COLLECTED: OnceLine = OnceLine::new();
     match STATE.hot.phase.load(Acquire) {
-        FAILED => return tell_what_had_no_segment("there was no shared memory"),
+        FAILED => return report_without_segment("there was no shared memory"),
         // The start was left by a signal handler's `siglongjmp`, or ended with its thread; or it is under way.
-        STARTING => return tell_what_had_no_segment("its first call was never completed"),
+        STARTING => return report_without_segment("its first call was never completed"),
         phase if !is_ready(phase) => return,
         _ => {}
     }
@@ -128,13 +129,13 @@ extern "C" fn tell_at_exit() {
         None if is_held() => return,
         None => match offer_now() {
             Ok(()) => return,
-            Err(error) => nobody_at(error),
+            Err(error) => offer_failure_text(error),
         },
         Some(_) => ["", ""],
     };
     let may_be_taken = match unread {
         None => is_unanswered(),
-        Some(unread) => unread == Unread::NoRoom && offer_now().is_ok(),
+        Some(unread) => unread == UnreadReason::NoRoom && offer_now().is_ok(),
     };
     let unless = if may_be_taken { ", unless consumerd collects them now" } else { "" };
     // A consumer that left in order has shipped what it took, or reported itself what it could not; one that was killed has not.
@@ -154,14 +155,14 @@ extern "C" fn tell_at_exit() {
         )),
         Some(unread) => NOT_COLLECTED.say(format_args!(
             "{all} {noun} of this program {were} not collected{unless}: consumerd at {socket} {}",
-            because(unread),
+            refusal_text(unread),
         )),
     });
 }
 
 /// Reports that there never was a segment, and why: nobody else can know of these annotations.
-fn tell_what_had_no_segment(why: &str) {
-    static NOT_RECORDED: Once = Once::new();
+fn report_without_segment(why: &str) {
+    static NOT_RECORDED: OnceLine = OnceLine::new();
     let all = STATE.attempted.load(Relaxed);
     let (noun, were) = words_for(all);
     if all != 0 {
@@ -174,7 +175,7 @@ fn words_for(annotations: u64) -> (&'static str, &'static str) {
 }
 
 /// Why an offer fails with this error, in words before and after the path of the socket.
-fn nobody_at(error: Errno) -> [&'static str; 2] {
+fn offer_failure_text(error: Errno) -> [&'static str; 2] {
     match error {
         Errno::ACCESS => ["consumerd's socket ", " is closed to this user"],
         // From a filter of system calls, or a unit that forbids such sockets.
@@ -263,16 +264,16 @@ mod tests {
 
     #[test]
     fn each_reason_for_not_reaching_the_socket_has_its_own_message() {
-        let told = |error: Errno| nobody_at(error).join("/s");
-        assert_eq!(told(Errno::ACCESS), "consumerd's socket /s is closed to this user");
+        let message = |error: Errno| offer_failure_text(error).join("/s");
+        assert_eq!(message(Errno::ACCESS), "consumerd's socket /s is closed to this user");
         for filtered in [Errno::PERM, Errno::AFNOSUPPORT] {
-            assert_eq!(told(filtered), "this program may not open a socket to /s");
+            assert_eq!(message(filtered), "this program may not open a socket to /s");
         }
-        assert_eq!(told(Errno::BADF), "this program has closed the descriptors that it would offer to /s");
-        assert_eq!(told(Errno::MFILE), "this program had no descriptor left to reach /s");
-        assert_eq!(told(Errno::PROTOTYPE), "/s is not the socket for programs: set BLKIN_SOCKET");
+        assert_eq!(message(Errno::BADF), "this program has closed the descriptors that it would offer to /s");
+        assert_eq!(message(Errno::MFILE), "this program had no descriptor left to reach /s");
+        assert_eq!(message(Errno::PROTOTYPE), "/s is not the socket for programs: set BLKIN_SOCKET");
         for nobody in [Errno::NOENT, Errno::CONNREFUSED] {
-            assert_eq!(told(nobody), "no consumerd answers at /s");
+            assert_eq!(message(nobody), "no consumerd answers at /s");
         }
     }
 }

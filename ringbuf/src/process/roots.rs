@@ -17,13 +17,13 @@ pub(crate) const STEP: i32 = -0x61c8_8647;
 /// A root that was counted, and is not simply left out: in which slot, and what the countdown there was.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Turn {
+pub struct CountedRoot {
     /// `None` for a thread without a slot of its own, which has not counted the root yet.
     slot: Option<&'static HotSlot>,
     left: u64,
 }
 
-impl Turn {
+impl CountedRoot {
     /// Whether the root is to be sampled.
     #[inline(always)]
     pub fn samples(self) -> bool {
@@ -50,28 +50,28 @@ pub fn samples_root() -> bool {
 /// compiler makes two copies of the code that follows the two conditions in [`Rate::samples_all`].
 #[inline(never)]
 fn samples_counted_root(rate: Rate) -> bool {
-    count_root(rate).is_some_and(Turn::samples)
+    count_root(rate).is_some_and(CountedRoot::samples)
 }
 
 /// The first half of [`samples_root`] at a rate that does not sample all roots, for callers that then have nothing else to
-/// keep: `None` if the root is left out, else [`Turn::samples`] decides.
+/// keep: `None` if the root is left out, else [`CountedRoot::samples`] decides.
 #[inline(always)]
-pub fn count_root(rate: Rate) -> Option<Turn> {
+pub fn count_root(rate: Rate) -> Option<CountedRoot> {
     match own_slot() {
         Some(slot) => count_root_in(slot, rate),
         // A program that is off has no areas: its roots are left out as soon as that is seen.
         None if STATE.hot.phase.load(Acquire) == OFF => None,
-        None => Some(Turn { slot: None, left: 0 }),
+        None => Some(CountedRoot { slot: None, left: 0 }),
     }
 }
 
 /// As [`count_root`], in this slot.
 #[inline(always)]
-fn count_root_in(slot: &'static HotSlot, rate: Rate) -> Option<Turn> {
+fn count_root_in(slot: &'static HotSlot, rate: Rate) -> Option<CountedRoot> {
     let left = rseq::add(&slot.roots, 1_u64.wrapping_neg());
     // Neither due (1), nor not seeded yet (0), nor begun when the rate was larger.
     let is_left_out = left.wrapping_sub(2) < rate.0.saturating_sub(1);
-    (!is_left_out).then_some(Turn { slot: Some(slot), left })
+    (!is_left_out).then_some(CountedRoot { slot: Some(slot), left })
 }
 
 /// What [`samples_root`] does once in N calls. `left`: what the countdown was before.
@@ -101,7 +101,7 @@ fn samples_first_root() -> bool {
         return false;
     }
     if let Some(slot) = slot_of_cpu() {
-        return count_root_in(slot, rate()).is_some_and(Turn::samples);
+        return count_root_in(slot, rate()).is_some_and(CountedRoot::samples);
     }
     let rate = rate().at_least_one();
     if STATE.shared_slot.roots.load(Relaxed) == 0 {

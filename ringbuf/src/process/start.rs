@@ -21,7 +21,7 @@ use crate::kept::{CONTROL, KeptErrno, SEGMENT};
 use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
 use crate::names::LEAST_WORDS;
 use crate::ring::{Head, RingShape};
-use crate::say::{Once, Reason};
+use crate::say::{OnceLine, Reason};
 use crate::{cpu, cstring, rseq, segment, settings};
 
 /// The phase, after somebody has begun the process's first use.
@@ -74,7 +74,7 @@ fn report_early_counts() {
 /// Makes the segment, from FRESH or FAILED. Exactly one caller in a process does it; all others meanwhile see STARTING.
 #[cold]
 fn start(from: u64) -> u64 {
-    static FAILURE: Once = Once::new();
+    static FAILURE: OnceLine = OnceLine::new();
     let _kept = KeptErrno::new();
     settings::read_if_unread();
     // Before anybody can see STARTING: a root that another thread starts meanwhile is sampled like any other.
@@ -123,7 +123,7 @@ fn wipe_on_fork() -> Result<(), Errno> {
 
 fn make_segment() -> Result<ProducerKind, Errno> {
     // A child keeps its parent's settings until a consumer has answered it: many a child has ended by then.
-    let said_of_parent = CONTROL.still_open().and_then(|page| segment::Said::of(page).ok());
+    let inherited = CONTROL.still_open().and_then(|page| segment::InheritedSettings::of(page).ok());
     let is_child = SEGMENT.close_inherited();
     CONTROL.close_inherited();
     let area = rseq::area();
@@ -141,8 +141,8 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     let text_words = NAMES.given_words() + 4 * LEAST_WORDS as usize;
     let text_words = text_words.next_multiple_of(TEXT_PART_WORDS).min(layout::NAMES_TEXT_WORDS);
     let created = segment::create((ring_bytes, slots), text_words * 8, mode, producer, clock, random())?;
-    if let Some(said) = said_of_parent {
-        said.say_to(&created.control)?;
+    if let Some(settings) = inherited {
+        settings.write_to(&created.control)?;
     }
     SEGMENT.keep(created.segment, created.segment_identity);
     CONTROL.keep(created.control, created.control_identity);
@@ -347,7 +347,7 @@ fn open_up_to(bytes: usize) -> u64 {
 
 /// Whether memory could be had. A program that is short of memory does not ask for it with each record.
 fn has_memory(ask: impl FnOnce() -> Result<(), Errno>) -> bool {
-    static REFUSED: Once = Once::new();
+    static REFUSED: OnceLine = OnceLine::new();
     let now = coarse_seconds().max(1);
     if now < STATE.next_populate_seconds.load(Relaxed) {
         return false;

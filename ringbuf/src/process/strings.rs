@@ -2,7 +2,7 @@
 
 use blkin_record::{CELLS_GRAINS, Entry, Payload, names_word, traits_word};
 
-use super::call::{Said, record_call, record_known};
+use super::call::{CallValue, record_call, record_known};
 use super::long::{may_at_once, push_at_once, refuse_if_full, writes_by_sequence};
 use super::record::Short;
 use super::state::NAMES;
@@ -14,7 +14,7 @@ use crate::cstring;
 use crate::image::{Brief, Counts, Image, Tail, Terminated};
 use crate::names::Hint;
 use crate::rseq;
-use crate::shapes::{Call, Met, Size};
+use crate::shapes::{Call, CallMatch, Size};
 
 /// The level at which the C interface has always recorded: that of its LTTng tracepoints, TRACE_WARNING.
 pub const LEGACY_LEVEL: u8 = 4;
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn push_cells_otherwise(
         set_longer(&call, Size::Cells);
     }
     // SAFETY: as above (invariant 13).
-    unsafe { record_call(own, call, Said::Short(Short::Event), LEGACY_LEVEL) };
+    unsafe { record_call(own, call, CallValue::Short(Short::Event), LEGACY_LEVEL) };
 }
 
 /// The call with these texts.
@@ -87,22 +87,22 @@ pub(crate) unsafe fn call_at(place: *const Place, texts: [*const u8; 4]) -> Call
 /// # Safety
 /// As [`super::record_call`].
 #[inline(always)]
-pub unsafe fn record_new_call(own: *const u64, call: Call, said: Said, level: u8) -> bool {
+pub unsafe fn record_new_call(own: *const u64, call: Call, value: CallValue, level: u8) -> bool {
     if !may_at_once() {
         return false;
     }
     // SAFETY: passed on from the caller (invariant 13).
-    if unsafe { record_met_elsewhere(own, call, said, level) } {
+    if unsafe { record_met_elsewhere(own, call, value, level) } {
         return true;
     }
     // SAFETY: as above (invariant 13).
     let Some((names, key)) = (unsafe { recognise_parts_of(call) }) else { return false };
     if names as u32 != 0 && names >> 32 != 0 && key != 0 {
         // SAFETY: passed on from the caller (invariant 13).
-        return unsafe { record_known(own, names, key, said, level) }.is_some();
+        return unsafe { record_known(own, names, key, value, level) }.is_some();
     }
     // SAFETY: passed on from the caller; no text is NULL, for NULL is known nowhere (invariant 13).
-    unsafe { record_travelling_call(own, call, names, key, said, level) }
+    unsafe { record_travelling_call(own, call, names, key, value, level) }
 }
 
 /// Records a call that is kept in its second place. As [`record_new_call`].
@@ -110,24 +110,26 @@ pub unsafe fn record_new_call(own: *const u64, call: Call, said: Said, level: u8
 /// # Safety
 /// As [`record_new_call`].
 #[inline(never)]
-unsafe fn record_met_elsewhere(own: *const u64, call: Call, said: Said, level: u8) -> bool {
+unsafe fn record_met_elsewhere(own: *const u64, call: Call, value: CallValue, level: u8) -> bool {
     // SAFETY: passed on from the caller; what was met is not NULL, here and below (invariant 13).
-    match (unsafe { recognise_call_elsewhere(call) }, said) {
+    match (unsafe { recognise_call_elsewhere(call) }, value) {
         // SAFETY: as above (invariant 13).
-        (Met::Whole(names, key), _) => unsafe { record_known(own, names, key, said, level) }.is_some(),
-        (Met::Longer(names, ids), _) => {
+        (CallMatch::Whole(names, key), _) => unsafe { record_known(own, names, key, value, level) }.is_some(),
+        (CallMatch::Longer(names, ids), _) => {
             // SAFETY: as above (invariant 13).
             let key = unsafe { recognise_longer(&call, ids) };
             // SAFETY: as above (invariant 13).
-            key.is_some_and(|key| unsafe { record_known(own, names, key, said, level) }.is_some())
+            key.is_some_and(|key| unsafe { record_known(own, names, key, value, level) }.is_some())
         }
         // SAFETY: as above (invariant 13).
-        (Met::New(_), Said::Short(what)) => unsafe { record_brief_call(own, call, what, level) },
+        (CallMatch::New(_), CallValue::Short(what)) => unsafe { record_brief_call(own, call, what, level) },
         // SAFETY: as above (invariant 13).
-        (Met::New(_), _) => unsafe { record_travelling_call(own, call, 0, 0, said, level) },
+        (CallMatch::New(_), _) => unsafe { record_travelling_call(own, call, 0, 0, value, level) },
         // SAFETY: as above (invariant 13).
-        (Met::InPart(names, key), _) => unsafe { record_travelling_call(own, call, names, key, said, level) },
-        (Met::Never, _) => false,
+        (CallMatch::InPart(names, key), _) => unsafe {
+            record_travelling_call(own, call, names, key, value, level)
+        },
+        (CallMatch::Never, _) => false,
     }
 }
 
@@ -176,7 +178,7 @@ pub unsafe fn record_travelling_call(
     call: Call,
     names: u64,
     key: u32,
-    said: Said,
+    value: CallValue,
     level: u8,
 ) -> bool {
     if !may_at_once() || !is_not_due() {
@@ -185,18 +187,18 @@ pub unsafe fn record_travelling_call(
     let mut image = Image::new();
     // SAFETY: passed on from the caller (invariant 13).
     let Some(tail) = (unsafe { texts(image.begin(), &call, names, key) }) else { return false };
-    let (tail, payload, value) = match said {
-        Said::Short(Short::Event) => (tail, Payload::Event, 0),
-        Said::Short(Short::Integer(value)) => (tail, Payload::Integer(value), value as u64),
-        Said::String(value) if value.is_null() => return false,
+    let (tail, payload, scalar) = match value {
+        CallValue::Short(Short::Event) => (tail, Payload::Event, 0),
+        CallValue::Short(Short::Integer(value)) => (tail, Payload::Integer(value), value as u64),
+        CallValue::String(value) if value.is_null() => return false,
         // SAFETY: passed on from the caller (invariant 13).
-        Said::String(value) => match tail.entry(Entry::Value, unsafe { Terminated::new(value) }) {
+        CallValue::String(value) => match tail.entry(Entry::Value, unsafe { Terminated::new(value) }) {
             Some(tail) => (tail, Payload::Str(&[]), 0),
             None => return false,
         },
     };
     let Some(counts) = tail.end([names as u32, (names >> 32) as u32, key]) else { return false };
-    image.set_value(value);
+    image.set_value(scalar);
     let traits = traits_word(key, &payload, level, false);
     // SAFETY: passed on from the caller; what was put into the image (invariant 13).
     unsafe { push_at_once(own, names, traits, &image, counts) }
@@ -263,7 +265,7 @@ unsafe fn id_of(text: *const u8, hint: Hint) -> Option<u32> {
     let travels = match hint {
         Hint::Id(id) => {
             // SAFETY: passed on from the caller (invariant 13).
-            return unsafe { cstring::is(text, NAMES.text(), id as usize, true) }.then_some(id);
+            return unsafe { cstring::equals_interned(text, NAMES.text(), id as usize, true) }.then_some(id);
         }
         Hint::Changing => true,
         Hint::Nothing => NAMES.recognised().is_full(),

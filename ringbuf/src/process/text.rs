@@ -11,7 +11,7 @@ use super::start::text_words_with_memory;
 use super::state::{NAMES, STATE};
 use crate::cstring;
 use crate::names::{Hint, Names};
-use crate::shapes::{Call, EMPTY, Ids, Met, Shapes, Size, TEXTS};
+use crate::shapes::{Call, CallMatch, EMPTY, Ids, Shapes, Size, TEXTS};
 
 /// Id of a name that the program declares, valid as long as the process and its forked children live. 0: no room in the
 /// table, or too long; the text then travels in the record. Lock-free, async-signal-safe.
@@ -52,13 +52,13 @@ pub(super) fn recognise_if(text: &[u8], is_due: impl Fn() -> bool) -> u32 {
         Hint::Id(id) if names.is_text(id, text) => id,
         Hint::Changing if !is_due() => 0,
         Hint::Nothing if names.is_full() && !is_due() => 0,
-        _ => meet(text),
+        _ => intern_unhinted(text),
     }
 }
 
 /// Looks up a text that is not known at its address, and adds it if it is new.
 #[inline(never)]
-pub(super) fn meet(text: &[u8]) -> u32 {
+pub(super) fn intern_unhinted(text: &[u8]) -> u32 {
     let address = text.as_ptr().addr();
     if NAMES.hints.at(address) == Hint::Changing {
         NAMES.hints.forget(address);
@@ -81,7 +81,7 @@ pub(super) fn recognise_endpoint_if(endpoint: &EndpointParts<'_>, is_due: impl F
         return 0;
     }
     match endpoint_of(ip, name, endpoint.port) {
-        0 => meet_endpoint(ip, name, *endpoint),
+        0 => intern_unkept_endpoint(ip, name, *endpoint),
         id => id,
     }
 }
@@ -94,35 +94,35 @@ pub(super) fn endpoint_of(ip: u32, name: u32, port: u16) -> u32 {
 
 /// Adds an endpoint to the table of names. `ip` and `name`: the ids of its texts.
 #[inline(never)]
-pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> u32 {
+pub(super) fn intern_unkept_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> u32 {
     let id = intern_endpoint(&with_memory(NAMES.recognised()), &endpoint);
     ENDPOINTS.keep(ip, name, endpoint.port, id);
     id
 }
 
 /// How a call whose texts lie where they do now was met before: name, address (never NULL) and name of the endpoint, and key,
-/// compared by content, no further than their ends. For [`Met::Longer`] ask [`recognise_longer`], for [`Met::Never`]
-/// [`super::record_new_call`]. Texts that are new each time are for [`super::record_travelling_call`], or for what [`Met::New`]
-/// names.
+/// compared by content, no further than their ends. For [`CallMatch::Longer`] ask [`recognise_longer`], for
+/// [`CallMatch::Never`] [`super::record_new_call`]. Texts that are new each time are for [`super::record_travelling_call`], or
+/// for what [`CallMatch::New`] names.
 ///
 /// # Safety
 /// The texts end with a 0 and do not change during the call, or are NULL.
 #[inline(always)]
-pub unsafe fn recognise_call(call: Call) -> Met {
+pub unsafe fn recognise_call(call: Call) -> CallMatch {
     // SAFETY: passed on from the caller (invariant 13).
     unsafe { SHAPES.find(call) }
 }
 
-/// As [`recognise_call`], after that has said [`Met::Never`]: looks where calls are kept whose first place is taken.
+/// As [`recognise_call`], after that has said [`CallMatch::Never`]: looks where calls are kept whose first place is taken.
 ///
 /// # Safety
 /// As [`recognise_call`].
-pub(super) unsafe fn recognise_call_elsewhere(call: Call) -> Met {
+pub(super) unsafe fn recognise_call_elsewhere(call: Call) -> CallMatch {
     // SAFETY: passed on from the caller (invariant 13).
     unsafe { SHAPES.find_elsewhere(call) }
 }
 
-/// For a call that was met as [`Met::Longer`]: the key's id, if all of its texts go on as they did.
+/// For a call that was met as [`CallMatch::Longer`]: the key's id, if all of its texts go on as they did.
 ///
 /// # Safety
 /// As [`recognise_call`]; no text is NULL.
@@ -133,7 +133,7 @@ pub unsafe fn recognise_longer(call: &Call, ids: Ids) -> Option<u32> {
 }
 
 /// Name and endpoint of a span as a record has them; 0 if one of them finds no room in the table of names, `None` if
-/// [`meet_span`] has to find out. `call`: where its texts lie; the key is not looked at.
+/// [`intern_span`] has to find out. `call`: where its texts lie; the key is not looked at.
 ///
 /// # Safety
 /// As [`recognise_call`]; no text but the key is NULL.
@@ -155,7 +155,7 @@ fn without_key(call: Call) -> Call {
 /// # Safety
 /// As [`recognise_span`].
 #[inline(never)]
-pub unsafe fn meet_span(call: Call) -> u64 {
+pub unsafe fn intern_span(call: Call) -> u64 {
     let call = without_key(call);
     // SAFETY: passed on from the caller (invariant 13).
     if let Some((names, _)) = unsafe { recognise_longer_call(call) } {
@@ -182,7 +182,7 @@ fn keep_span(call: &Call, name: u32, others: [&[u8]; TEXTS - 1], names: u64) {
     }
 }
 
-/// As [`recognise_span`], for texts that come with their lengths; `None` if [`meet_texts`] has to find out.
+/// As [`recognise_span`], for texts that come with their lengths; `None` if [`intern_span_texts`] has to find out.
 #[inline(always)]
 pub fn recognise_texts(name: &[u8], endpoint: EndpointParts<'_>) -> Option<u64> {
     let call = Call::of_span([name, endpoint.ip, endpoint.name], endpoint.port)?;
@@ -192,7 +192,7 @@ pub fn recognise_texts(name: &[u8], endpoint: EndpointParts<'_>) -> Option<u64> 
 
 /// As [`recognise_texts`], for texts that were never met together, lie elsewhere now, or are long.
 #[inline(never)]
-pub fn meet_texts(name: &[u8], endpoint: &EndpointParts<'_>) -> u64 {
+pub fn intern_span_texts(name: &[u8], endpoint: &EndpointParts<'_>) -> u64 {
     let texts = [name, endpoint.ip, endpoint.name];
     let call = Call::of_span(texts, endpoint.port);
     if let Some(names) = call.and_then(|call| recognise_long_texts(call, texts)) {
@@ -215,8 +215,8 @@ fn recognise_long_texts(call: Call, texts: [&[u8]; TEXTS - 1]) -> Option<u64> {
     // SAFETY: borrowed, so they are there and stay as they are (invariant 17).
     let (names, ids) = unsafe { SHAPES.find_span(call) }?;
     let table = NAMES.recognised();
-    let goes_on = |(number, text)| !ids.is_long(number) || table.is_text(ids.id(number) as u32, text);
-    texts.into_iter().enumerate().all(goes_on).then_some(names)
+    let is_same = |(number, text)| !ids.is_long(number) || table.is_text(ids.id(number) as u32, text);
+    texts.into_iter().enumerate().all(is_same).then_some(names)
 }
 
 /// As [`recognise_call`], for texts of any length. `None` if one is not known where it lies.
@@ -242,7 +242,7 @@ unsafe fn recognise_parts(call: Call) -> Option<(u64, u32)> {
     }
     let wide = STATE.reads_blocks.load(Relaxed);
     // SAFETY: passed on from the caller (invariant 13).
-    let is_same = |(text, id)| unsafe { cstring::is(text, NAMES.text(), id as usize, wide) };
+    let is_same = |(text, id)| unsafe { cstring::equals_interned(text, NAMES.text(), id as usize, wide) };
     if !call.texts.into_iter().zip(ids).all(is_same) {
         return None;
     }
@@ -268,15 +268,15 @@ const KEPT_ONCE_IN: u32 = 7;
 
 /// Counts to a bound and begins again. Two threads that share a count do no harm, but each would wait for the other's
 /// cache line: so most threads have a count of their own.
-struct Turns {
-    counts: [Count; Turns::COUNT],
+struct EveryNth {
+    counts: [Count; EveryNth::COUNT],
 }
 
 /// In a cache line by itself.
 #[repr(align(64))]
 struct Count(AtomicU32);
 
-impl Turns {
+impl EveryNth {
     const COUNT: usize = 64;
 
     const fn new() -> Self {
@@ -318,9 +318,9 @@ impl Turns {
 }
 
 /// Counts look-ups that are most likely in vain.
-static LOOKS: Turns = Turns::new();
+static LOOKS: EveryNth = EveryNth::new();
 /// Counts calls that might be kept.
-static KEPT: Turns = Turns::new();
+static KEPT: EveryNth = EveryNth::new();
 
 /// Counts a call, unless a look-up that is most likely in vain is due: then [`is_due`] will say so.
 #[inline(always)]
@@ -408,31 +408,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_pass_below_the_bound_and_end_once_in_bound_times() {
-        let turns = Turns::new();
-        let passed: Vec<bool> = (0..7).map(|_| turns.pass(3)).collect();
+    fn counts_pass_below_the_bound_and_end_once_in_bound_times() {
+        let counter = EveryNth::new();
+        let passed: Vec<bool> = (0..7).map(|_| counter.pass(3)).collect();
         assert_eq!(
             passed,
             [true, true, false, false, false, false, false],
             "no more pass until the count is ended"
         );
-        let ended: Vec<bool> = (0..7).map(|_| turns.end(3)).collect();
+        let ended: Vec<bool> = (0..7).map(|_| counter.end(3)).collect();
         assert_eq!(ended, [true, false, false, true, false, false, true]);
     }
 
     #[test]
     fn threads_mostly_have_counts_of_their_own() {
-        static TURNS: Turns = Turns::new();
+        static COUNTER: EveryNth = EveryNth::new();
         let together = std::sync::Barrier::new(16);
         std::thread::scope(|scope| {
             for _ in 0..16 {
                 scope.spawn(|| {
-                    TURNS.pass(10);
+                    COUNTER.pass(10);
                     together.wait();
                 });
             }
         });
-        let used = TURNS.counts.iter().filter(|count| count.0.load(Relaxed) > 0).count();
+        let used = COUNTER.counts.iter().filter(|count| count.0.load(Relaxed) > 0).count();
         assert!(used >= 8, "{used} of 16");
     }
 }

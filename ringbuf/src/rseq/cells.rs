@@ -20,7 +20,7 @@ use crate::process::state::STATE;
 use crate::process::strings::{LEGACY_LEVEL, Place, call_at, push_cells_otherwise, record_brief_call};
 use crate::process::text::set_longer;
 use crate::process::waking::wake;
-use crate::process::{Said, record_call};
+use crate::process::{CallValue, record_call};
 use crate::shapes::Size;
 
 /// Bytes to keep, then as many to clear: a block loaded n bytes before the second half keeps the first n bytes of a text.
@@ -253,7 +253,7 @@ unsafe extern "C" fn push_longer(
     // SAFETY: as above (invariant 13).
     if !unsafe { record_brief_call(ids, call, Short::Event, LEGACY_LEVEL) } {
         // SAFETY: as above (invariant 13).
-        unsafe { record_call(ids, call, Said::Short(Short::Event), LEGACY_LEVEL) };
+        unsafe { record_call(ids, call, CallValue::Short(Short::Event), LEGACY_LEVEL) };
     }
 }
 
@@ -274,5 +274,5 @@ unsafe extern "C" fn look_up(
     // SAFETY: passed on from the caller (invariant 13).
     let call = unsafe { call_at(place, [name, ip, service, key]) };
     // SAFETY: as above (invariant 13).
-    unsafe { record_call_if(ids, call, Said::Short(Short::Event), LEGACY_LEVEL, || true) };
+    unsafe { record_call_if(ids, call, CallValue::Short(Short::Event), LEGACY_LEVEL, || true) };
 }

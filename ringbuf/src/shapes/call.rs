@@ -59,9 +59,9 @@ pub(crate) struct Empty(pub(crate) [u8; BLOCK]);
 
 pub(crate) static EMPTY: Empty = Empty([0; BLOCK]);
 
-/// How a call was met before.
+/// How a call matches what was met before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Met {
+pub enum CallMatch {
     /// With all of its texts: word 5 of its records, and the key's id.
     Whole(u64, u32),
     /// With texts that begin as these do, at least one of which is longer than what was compared: word 5 of its records, and
@@ -112,7 +112,7 @@ impl Ids {
     pub(crate) unsafe fn are_of(self, call: &Call, table: &[AtomicU64]) -> bool {
         (0..TEXTS).filter(|number| self.is_long(*number)).all(|number| {
             // SAFETY: passed on from the caller (invariant 13).
-            unsafe { cstring::goes_on(call.texts[number], table, self.id(number)) }
+            unsafe { cstring::equals_interned_rest(call.texts[number], table, self.id(number)) }
         })
     }
 }

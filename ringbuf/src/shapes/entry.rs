@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-use super::call::{ADDRESS, Call, Ids, Met, Size, TEXTS};
+use super::call::{ADDRESS, Call, CallMatch, Ids, Size, TEXTS};
 use crate::cstring::BLOCK;
 use crate::layout::NAMES_TEXT_WORDS;
 
@@ -245,30 +245,30 @@ impl Entry {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub(super) unsafe fn find(&self, call: &Call) -> Met {
+    pub(super) unsafe fn find(&self, call: &Call) -> CallMatch {
         if !self.lies_at(&call.texts) {
-            return Met::Never;
+            return CallMatch::Never;
         }
         // Before the version: these marks need not agree with the rest, they only say how the call is best recorded.
         let marks = self.port_and_key.load(Acquire) as u32;
         if marks & BRIEF != 0 {
-            return Met::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
+            return CallMatch::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
         }
         // SAFETY: passed on from the caller; they lie there (invariant 13).
         let Some((names, port_and_key, version)) = (unsafe { self.read_if_it_begins(call, true) }) else {
-            return Met::Never;
+            return CallMatch::Never;
         };
         let (port_and_others, port) = (port_and_key as u32, u32::from(call.port));
         let key = (port_and_key >> 32) as u32;
         if port_and_others == port {
-            Met::Whole(names, key)
+            CallMatch::Whole(names, key)
         } else if port_and_others & !TRAVELS == port {
-            Met::InPart(names, key)
+            CallMatch::InPart(names, key)
         } else if port_and_others & !LONGER == port {
             let ids = Ids(self.ids.load(Relaxed));
-            if self.is_still(version) { Met::Longer(names, ids) } else { Met::Never }
+            if self.is_still(version) { CallMatch::Longer(names, ids) } else { CallMatch::Never }
         } else {
-            Met::Never
+            CallMatch::Never
         }
     }
 

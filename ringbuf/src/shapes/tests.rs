@@ -72,8 +72,8 @@ proptest! {
         let are_short = texts.iter().all(|text| text.len() < BLOCK);
         // SAFETY: as above.
         let met = unsafe { shapes.find(call) };
-        prop_assert_eq!(are_short, met == Met::Whole(77, ids[3]));
-        prop_assert_eq!(!are_short, matches!(met, Met::Longer(77, _)));
+        prop_assert_eq!(are_short, met == CallMatch::Whole(77, ids[3]));
+        prop_assert_eq!(!are_short, matches!(met, CallMatch::Longer(77, _)));
         places[changed].say(other.as_bytes());
         let expected = (other == texts[changed]).then_some((77, ids[3]));
         prop_assert_eq!(find(call), expected);
@@ -128,18 +128,18 @@ fn only_texts_with_an_id_must_be_unchanged_to_find_a_call() {
     shapes.keep(&call, [ids[0], ids[1], ids[2], 0], 77, &table);
     // SAFETY: strings with an end.
     let find = || unsafe { shapes.find(call) };
-    assert_eq!(find(), Met::InPart(77, 0));
+    assert_eq!(find(), CallMatch::InPart(77, 0));
     places[3].0[..20].copy_from_slice(b"another key, and a l");
-    assert_eq!(find(), Met::InPart(77, 0));
+    assert_eq!(find(), CallMatch::InPart(77, 0));
     // SAFETY: as above.
     assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
     // Better knowledge of a call replaces what was known of it.
     shapes.keep(&call, ids, 78, &table);
-    assert_eq!(find(), Met::Never);
+    assert_eq!(find(), CallMatch::Never);
     places[3].say(b"key");
-    assert_eq!(find(), Met::Whole(78, ids[3]));
+    assert_eq!(find(), CallMatch::Whole(78, ids[3]));
     places[0].0[0] = b'N';
-    assert_eq!(find(), Met::Never);
+    assert_eq!(find(), CallMatch::Never);
 }
 
 #[test]
@@ -157,15 +157,15 @@ fn a_call_of_new_texts_is_known_by_address_until_one_is_long() {
         texts[number] = text;
         find(Call { texts, ..call })
     };
-    assert_eq!(find(call), Met::New(Size::Cells));
+    assert_eq!(find(call), CallMatch::New(Size::Cells));
     for number in 0..TEXTS {
-        assert_eq!(elsewhere(number, at(5)), Met::Never);
-        assert_eq!(elsewhere(number, std::ptr::null()), Met::Never);
+        assert_eq!(elsewhere(number, at(5)), CallMatch::Never);
+        assert_eq!(elsewhere(number, std::ptr::null()), CallMatch::Never);
     }
     shapes.set_longer(&call, Size::Cells);
-    assert_eq!(find(call), Met::New(Size::Brief));
+    assert_eq!(find(call), CallMatch::New(Size::Brief));
     shapes.set_longer(&call, Size::Brief);
-    assert_eq!(find(call), Met::InPart(0, 0));
+    assert_eq!(find(call), CallMatch::InPart(0, 0));
     // SAFETY: strings with an end.
     assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
 }
@@ -234,18 +234,18 @@ fn two_calls_that_want_the_same_place_are_both_found() {
     let find = |call: Call| unsafe { shapes.find(call) };
     // SAFETY: as above.
     let find_elsewhere = |call: Call| unsafe { shapes.find_elsewhere(call) };
-    assert_eq!((find(calls[0]), find_elsewhere(calls[0])), (Met::Whole(77, ids[3]), Met::Never));
-    assert_eq!((find(rival), find_elsewhere(rival)), (Met::Never, Met::Whole(78, ids[3])));
+    assert_eq!((find(calls[0]), find_elsewhere(calls[0])), (CallMatch::Whole(77, ids[3]), CallMatch::Never));
+    assert_eq!((find(rival), find_elsewhere(rival)), (CallMatch::Never, CallMatch::Whole(78, ids[3])));
     // SAFETY: as above.
     assert_eq!(unsafe { shapes.find_whole(rival, &table) }, Some((78, ids[3])));
     // SAFETY: as above.
     assert_eq!(unsafe { shapes.find_span(rival) }.map(|(names, _)| names), Some(78));
     // Better knowledge of the call replaces what was known there.
     shapes.keep(&rival, [0; TEXTS], 0, &table);
-    assert_eq!((find(rival), find_elsewhere(rival)), (Met::Never, Met::New(Size::Cells)));
+    assert_eq!((find(rival), find_elsewhere(rival)), (CallMatch::Never, CallMatch::New(Size::Cells)));
     shapes.set_longer(&rival, Size::Cells);
-    assert_eq!(find_elsewhere(rival), Met::New(Size::Brief));
-    assert_eq!(find(calls[0]), Met::Whole(77, ids[3]), "the other call is still found");
+    assert_eq!(find_elsewhere(rival), CallMatch::New(Size::Brief));
+    assert_eq!(find(calls[0]), CallMatch::Whole(77, ids[3]), "the other call is still found");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blkin_ringbuf::{AttachError, Unread};
+use blkin_ringbuf::{AttachError, UnreadReason};
 use rustix::io::Errno;
 
 use super::{Engine, folded};
@@ -95,7 +95,7 @@ impl Engine {
         self.program_log.unattached(identity.pid, &identity.comm, error);
         if matches!(error, AttachError::Version { .. }) {
             // If the program cannot be told, it has brought that about itself.
-            let _ = Unread::Version.tell(control);
+            let _ = UnreadReason::Version.write_to(control);
         }
         self.rejected_programs += 1;
         self.to_release.insert(identity.number, folded(identity.number));

@@ -74,7 +74,7 @@ impl DaemonAnswers {
         let Health { workers, troubles } = serde_json::from_str(body).unwrap_or_default();
         let mut unwell = workers.iter().filter(|worker| worker.state != "alive").peekable();
         unwell.peek().is_some()
-            && unwell.all(|worker| troubles.iter().any(|trouble| trouble.name == worker.name))
+            && unwell.all(|worker| troubles.iter().any(|trouble| trouble.holds_up(worker)))
     }
 
     /// The destinations that accept nothing of what it delivers. None if it does not answer, which another check reports.
@@ -119,6 +119,13 @@ struct Health {
 }
 
 impl Trouble {
+    /// Whether this worker is unwell because of this trouble. The collector's worker `store` also does retention; if retention
+    /// only distrusts the clock, the worker goes on.
+    fn holds_up(&self, worker: &Worker) -> bool {
+        let is_retention = (&*self.name, &*self.to) == ("retention", "disk");
+        self.name == worker.name || is_retention && worker.name == "store"
+    }
+
     /// In short what docs/operations.md advises for the cause.
     fn advice(&self, daemon: &str) -> String {
         let Trouble { to, cause, .. } = self;
@@ -510,7 +517,14 @@ mod tests {
         let full = r#"{"workers":[{"name":"store","state":"stuck"},{"name":"live","state":"alive"}],"troubles":
             [{"name":"store","to":"disk","cause":"disk_full","reason":"no room","seconds":2}]}"#;
         assert!(advice(full).starts_with("its disk accepts no writes"), "{}", advice(full));
+        let retention = r#"{"workers":[{"name":"store","state":"stuck"}],"troubles":
+            [{"name":"retention","to":"disk","cause":"disk_full","reason":"no room","seconds":2}]}"#;
+        assert!(advice(retention).starts_with("its disk accepts no writes"), "{}", advice(retention));
+        let clock = r#"{"workers":[{"name":"store","state":"stuck"}],"troubles":
+            [{"name":"retention","to":"clock","cause":"clock","reason":"it jumped","seconds":2}]}"#;
         let stuck = r#"{"workers":[{"name":"store","state":"stuck"}],"troubles":[]}"#;
-        assert!(advice(stuck).ends_with("restart it"), "{}", advice(stuck));
+        for other in [stuck, clock] {
+            assert!(advice(other).ends_with("restart it"), "{}", advice(other));
+        }
     }
 }

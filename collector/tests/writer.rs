@@ -213,6 +213,27 @@ async fn batches_beyond_the_queue_are_refused_and_not_counted() {
 }
 
 #[tokio::test]
+async fn a_waiting_batch_holds_no_memory_for_adding_pieces() {
+    let gate = gate(10, 100_000);
+    let first = under_way(&gate);
+    let before = gate.writer.queued_bytes();
+    let mut named = Batch::default();
+    named.push(&Piece::V1(Span { trace_id: 2, id: 1, name: "read".to_owned(), ..Span::default() }));
+    let memory = named.memory();
+    let waiting = gate.writer.submit(named).unwrap();
+    // The memory for adding is a table of recent terms, and one of recent names once a name has a service.
+    assert!(
+        gate.writer.queued_bytes() - before + 4096 <= memory,
+        "{} of {memory}",
+        gate.writer.queued_bytes()
+    );
+    (0..2).for_each(|_| gate.go_on.send(()).unwrap());
+    first.committed().await.unwrap();
+    waiting.committed().await.unwrap();
+    assert_eq!(gate.writer.queued_bytes(), 0);
+}
+
+#[tokio::test]
 async fn a_batch_that_cannot_be_stored_spoils_no_other() {
     let gate = gate(10, 10_000);
     let first = under_way(&gate);

@@ -113,10 +113,11 @@ impl Ingest {
     ///
     /// # Errors
     /// When too much waits already, or the collector is stopping.
-    pub fn submit(&self, batch: Batch) -> Result<Submitted, Refused> {
+    pub fn submit(&self, mut batch: Batch) -> Result<Submitted, Refused> {
         if batch.is_void() {
             return Ok(Submitted { pending: None, shown: Shown::default() });
         }
+        batch.complete();
         let arrived = self.live.is_watched().then(|| Arrived(batch.clone()));
         let pending = self.writer.submit(batch).inspect_err(|&cause| self.count_refused(cause))?;
         let shown = arrived.map_or_else(Shown::default, |arrived| self.live.offer(arrived));

@@ -2,6 +2,7 @@
 //! them what the store must know of each piece.
 
 use std::hash::BuildHasher;
+use std::mem::size_of;
 use std::sync::Arc;
 
 use blkin_thrift::view::SpanView;
@@ -56,7 +57,7 @@ pub struct Batch {
     told: Told,
 }
 
-/// Memory that an entry takes beside its bytes, roughly.
+/// Memory that a piece takes beside its bytes, roughly.
 const ENTRY_BYTES: usize = 256;
 /// The size of a message's spans is only estimated, so no more memory than this is reserved for them.
 const MOST_RESERVED: usize = 256 << 10;
@@ -82,7 +83,7 @@ impl Batch {
     pub(super) fn of_one(piece: &Piece) -> Batch {
         let mut batch = Batch::default();
         batch.push(piece);
-        batch.told = Told::default();
+        batch.complete();
         batch
     }
 
@@ -101,9 +102,22 @@ impl Batch {
         self.entries.len()
     }
 
-    /// Roughly how much memory the batch takes.
+    /// Frees the memory that helps to add pieces, before the batch waits.
+    pub fn complete(&mut self) {
+        self.told = Told::default();
+    }
+
+    /// How much memory the batch takes, except for what all batches share.
     pub fn memory(&self) -> usize {
-        self.bytes.len() + self.entries.len() * ENTRY_BYTES
+        size_of::<Batch>()
+            + held(&self.entries)
+            + held(&self.bytes)
+            + held(&self.terms)
+            + held(&self.identities)
+            + held(&self.names)
+            + self.texts.capacity()
+            + held(&self.told.terms.0)
+            + held(&self.told.names.0)
     }
 
     /// Adds a piece. A piece without a trace id is left out; the caller must count it as lost.
@@ -239,6 +253,11 @@ impl Batch {
             (name.kind, of, &self.texts[name.of..name.end])
         })
     }
+}
+
+/// The bytes that a list holds, also those for items to come.
+fn held<T>(list: &Vec<T>) -> usize {
+    list.capacity() * size_of::<T>()
 }
 
 /// One piece of a batch.
@@ -378,6 +397,42 @@ mod tests {
         }
         assert_eq!(batch.part(0).terms, batch.part(1).terms);
         assert_eq!(batch.part(1).terms, [super::super::terms::span_name("read")]);
+    }
+
+    /// A piece with a service, a name, and so many annotations with an identity.
+    fn piece_of(annotations: i64) -> Piece {
+        let host = blkin_thrift::Endpoint { service_name: "osd.0".to_owned(), ..Default::default() };
+        let annotation = |position| blkin_thrift::Annotation {
+            source: Some(7),
+            position: Some(position),
+            host: Some(host.clone()),
+            ..Default::default()
+        };
+        let annotations = (0..annotations).map(annotation).collect();
+        Piece::V1(V1Span { trace_id: 1, name: "read".to_owned(), annotations, ..V1Span::default() })
+    }
+
+    #[test]
+    fn memory_of_a_batch_covers_all_that_it_holds() {
+        const ANNOTATIONS: usize = 10_000;
+        let mut batch = Batch::default();
+        batch.push(&piece_of(ANNOTATIONS as i64));
+        assert_eq!(batch.identities.len(), ANNOTATIONS);
+        assert!(!batch.terms.is_empty() && !batch.names.is_empty() && !batch.texts.is_empty());
+        let lists = size_of_val(&*batch.identities) + size_of_val(&*batch.terms) + size_of_val(&*batch.names);
+        let items = lists + batch.bytes.len() + batch.texts.len() + size_of_val(&*batch.entries);
+        let memory = batch.memory();
+        assert!(memory >= items + 2 * RECENT * size_of::<u64>(), "{memory} for items of {items}");
+    }
+
+    #[test]
+    fn a_complete_batch_keeps_nothing_that_only_helps_to_add() {
+        let mut batch = Batch::default();
+        batch.push(&piece_of(1));
+        let (before, pieces) = (batch.memory(), batch.pieces().collect::<Vec<_>>());
+        batch.complete();
+        assert_eq!(before - batch.memory(), 2 * RECENT * size_of::<u64>());
+        assert_eq!(batch.pieces().collect::<Vec<_>>(), pieces);
     }
 
     /// Low and high half of a trace's id, source, position.

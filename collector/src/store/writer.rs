@@ -152,7 +152,8 @@ impl Writer {
     ///
     /// # Errors
     /// When too much is waiting, or the thread is gone.
-    pub fn submit(&self, batch: Batch) -> Result<Pending, Refused> {
+    pub fn submit(&self, mut batch: Batch) -> Result<Pending, Refused> {
+        batch.complete();
         let bytes = batch.memory();
         let waiting = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
         if waiting > 0 && waiting + bytes > self.shared.queue_bytes {

@@ -54,6 +54,10 @@ impl Options {
     }
 }
 
+/// What the metric `live_spans` says about its units.
+pub const UNITS: &str = "what became of spans for live viewers since the start: shown and missed count spans, once for each viewer; \
+                         unseen and unkept count entries as they arrived, however many viewers there are";
+
 /// The figures for the metrics; all but `viewers` count since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -61,7 +65,7 @@ pub struct Figures {
     pub viewers: u64,
     /// Spans that were handed to viewers, counted once for each viewer.
     pub shown: u64,
-    /// Spans that were left out because a viewer's queue was full.
+    /// Spans that were left out because a viewer's queue was full, counted once for each viewer.
     pub missed: u64,
     /// Entries that were not matched with any filter because too many arrived at once.
     pub unseen: u64,

@@ -24,5 +24,5 @@ pub mod hub;
 pub mod route;
 pub mod viewer;
 
-pub use hub::{Arrival, Figures, Hub, Options, Shown};
+pub use hub::{Arrival, Figures, Hub, Options, Shown, UNITS};
 pub use route::router;

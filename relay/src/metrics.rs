@@ -140,13 +140,7 @@ impl Metrics {
             ("unkept", live.unkept),
         ];
         let spans = spans.map(|(fate, count)| (vec![("fate", fate)], count));
-        family(
-            encoder,
-            "live_spans",
-            "spans for live viewers since the start, by what became of them",
-            MetricType::Counter,
-            &spans,
-        )
+        family(encoder, "live_spans", blkin_live::UNITS, MetricType::Counter, &spans)
     }
 
     fn traffic_metrics(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {

@@ -94,7 +94,7 @@ impl Metrics {
             ("unseen", live.unseen),
             ("unkept", live.unkept),
         ];
-        counters(encoder, "live_spans", "spans for live viewers since the start", "fate", &spans)
+        counters(encoder, "live_spans", blkin_live::UNITS, "fate", &spans)
     }
 
     fn of_disk(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

@@ -322,6 +322,19 @@ fn silent_http_clients_make_room_for_asking_ones() {
 }
 
 #[test]
+fn metrics_name_the_unit_of_each_fate_of_live_spans() {
+    let folder = tempfile::tempdir().unwrap();
+    let metrics = Collector::start(folder.path()).get("/metrics").1;
+    let help =
+        metrics.lines().find(|line| line.starts_with("# HELP blkin_collector_live_spans_total ")).unwrap();
+    for unit in ["shown and missed count spans", "unseen and unkept count entries"] {
+        assert!(help.contains(unit), "{help}");
+    }
+    let fates = metrics.lines().filter_map(|line| line.strip_prefix("blkin_collector_live_spans_total{"));
+    assert_eq!(fates.filter(|fate| fate.ends_with("} 0")).count(), 4, "{metrics}");
+}
+
+#[test]
 fn a_stalled_viewer_does_not_delay_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = configured(folder.path(), "http_idle_seconds = 3600\nlive_queue_kib = 64\n");

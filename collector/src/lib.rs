@@ -22,6 +22,7 @@ pub mod merge;
 mod named;
 pub mod proto3;
 pub mod query;
+mod recurring;
 pub mod refusal;
 pub mod server;
 pub mod settings;

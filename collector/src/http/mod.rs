@@ -17,9 +17,8 @@ mod queries;
 mod rejects;
 mod untaken;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -29,7 +28,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::serve::Server;
-use blkin_daemon::{CancellationToken, Notices, Patience, escapes};
+use blkin_daemon::{CancellationToken, Patience, escapes};
 use tokio::net::TcpListener;
 
 pub use metrics::{Metrics, registry};
@@ -40,6 +39,7 @@ use crate::config::Config;
 use crate::ingest::Ingest;
 use crate::named::Named;
 use crate::query::{RememberedLinks, RememberedTimes};
+use crate::recurring::Recurring;
 use crate::settings::Settings;
 use crate::store::writer::Writer;
 use crate::store::{Store, StoreError};
@@ -203,9 +203,8 @@ impl From<StoreError> for Problem {
 
 /// Logs that a query failed, with a limit on the rate: one page of a store that cannot be read makes many queries fail at once.
 fn tell_of_failure(error: &StoreError) {
-    static TOLD: LazyLock<Mutex<Notices>> = LazyLock::new(Mutex::default);
-    let admitted = TOLD.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
-    if let Some(held_back) = admitted {
+    static TOLD: Recurring = Recurring::new();
+    if let Some(held_back) = TOLD.admit() {
         tracing::error!(held_back, "failed to answer a query: {error}");
     }
 }
@@ -252,6 +251,7 @@ fn no_route(method: &Method, uri: &Uri, named: &Named) -> Problem {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
 
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};

@@ -9,6 +9,7 @@ use blkin_zipkin::query::{SearchRequest, matches};
 use crate::convert::Texts;
 use crate::merge::assemble_stored;
 use crate::model::{Span, TraceId};
+use crate::recurring::Recurring;
 use crate::store::{Pieces, Room, Store, StoreError, Wanted};
 
 /// How traces are read.
@@ -38,6 +39,12 @@ impl<T> Answer<T> {
     }
 }
 
+/// Anybody who can query can ask for large answers again and again.
+static OUT_OF_BYTES: Recurring = Recurring::new();
+static OUT_OF_TIME: Recurring = Recurring::new();
+static LARGER_THAN_ALL: Recurring = Recurring::new();
+static LARGER_THAN_REST: Recurring = Recurring::new();
+
 /// What was left out of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
@@ -56,18 +63,27 @@ impl Cut {
         }
     }
 
-    /// What was left out of an answer, by whether its traces had room and whether it was in time. Also logs it.
+    /// What was left out of an answer, by whether its traces had room and whether it was in time. Also logs it, with a limit on the
+    /// rate.
     pub(super) fn noted(had_room: bool, in_time: bool) -> Option<Cut> {
         let cut = if had_room { (!in_time).then_some(Cut::Time) } else { Some(Cut::Bytes) };
         match cut {
             None => {}
             Some(Cut::Bytes) => {
-                tracing::warn!("left traces out of an answer: together they have more than query_max_mib");
+                if let Some(held_back) = OUT_OF_BYTES.admit() {
+                    tracing::warn!(
+                        held_back,
+                        "left traces out of an answer: together they have more than query_max_mib"
+                    );
+                }
             }
             Some(Cut::Time) => {
-                tracing::warn!(
-                    "left earlier traces out of an answer: they were not reached within query_seconds"
-                );
+                if let Some(held_back) = OUT_OF_TIME.admit() {
+                    tracing::warn!(
+                        held_back,
+                        "left earlier traces out of an answer: they were not reached within query_seconds"
+                    );
+                }
             }
         }
         cut
@@ -91,8 +107,10 @@ pub(super) fn trace_with(
 ) -> Result<Answer<Vec<Span>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
     let found = spans(store, id, reading.strict, &mut room, texts)?;
-    if room.exhausted {
-        tracing::warn!(trace = %id, "left spans out of an answer: the trace has more than query_max_mib");
+    if room.exhausted
+        && let Some(held_back) = LARGER_THAN_ALL.admit()
+    {
+        tracing::warn!(trace = %id, held_back, "left spans out of an answer: the trace has more than query_max_mib");
     }
     Ok(Answer { found, cut: room.exhausted.then_some(Cut::Bytes) })
 }
@@ -176,7 +194,13 @@ pub fn search(
         if matches(request, &spans) {
             found.insert(place, spans);
         }
-        tracing::warn!(trace = %id, "left spans of a trace out of an answer: it is larger than the rest of query_max_mib");
+        if let Some(held_back) = LARGER_THAN_REST.admit() {
+            tracing::warn!(
+                trace = %id,
+                held_back,
+                "left spans of a trace out of an answer: it is larger than the rest of query_max_mib"
+            );
+        }
     }
     Ok(Answer { found, cut: Cut::noted(had_room, in_time) })
 }

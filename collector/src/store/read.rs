@@ -124,9 +124,7 @@ impl Showing<'_> {
             self.wants_more &= !matches!(took, Took::NoMore);
             // A damaged piece must not hide the others.
             if matches!(took, Took::Damaged) {
-                self.damage.note_piece();
-                let (trace, block) = (self.id, part.block);
-                tracing::error!(%trace, block, "left out a damaged piece of a span");
+                self.damage.tell_of_piece(Some(self.id), part.block);
             }
         }
     }
@@ -140,8 +138,7 @@ fn is_of(body: &[u8], id: TraceId, found: Found) -> bool {
 /// A block that is neither written yet nor passed by retention must be there.
 fn note_if_missing(rows: &dyn Snapshot, block: u64, damage: &Damage) -> Result<(), StoreError> {
     if (number(rows, keys::CURSOR)?..number(rows, keys::NEXT_BLOCK)?).contains(&block) {
-        damage.note_piece();
-        tracing::error!(block, "failed to find a block of the store");
+        damage.tell_of_missing(block);
     }
     Ok(())
 }

@@ -138,8 +138,7 @@ impl<E: Engine> TraceStore<E> {
                 if part.body.is_some_and(|body| pieces.push_stored(body)) {
                     parts.push(Part { block, offset: part.offset as u32, length: part.sealed.len() as u32 });
                 } else {
-                    self.engine.damage().note_piece();
-                    tracing::error!(block, "left out a damaged piece of a span");
+                    self.engine.damage().tell_of_piece(None, block);
                 }
             }
         })?;

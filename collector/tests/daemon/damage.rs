@@ -25,7 +25,7 @@ fn open(folder: &Path) -> TraceStore<Disk> {
 }
 
 /// A store with a trace of each number up to [`TRACES`], and the bytes of its file.
-fn filled(folder: &Path) -> Vec<u8> {
+pub(crate) fn filled(folder: &Path) -> Vec<u8> {
     let store = open(folder);
     for numbers in (1..=TRACES as i64).collect::<Vec<_>>().chunks(40) {
         let mut batch = Batch::default();
@@ -46,11 +46,11 @@ fn filled(folder: &Path) -> Vec<u8> {
     fs::read(folder.join(FILE_NAME)).unwrap()
 }
 
-fn needle(number: u64) -> String {
+pub(crate) fn needle(number: u64) -> String {
     format!("needle {number:05}")
 }
 
-fn write(folder: &Path, bytes: &[u8]) {
+pub(crate) fn write(folder: &Path, bytes: &[u8]) {
     fs::write(folder.join(FILE_NAME), bytes).unwrap();
 }
 
@@ -147,7 +147,7 @@ fn each_flipped_bit_costs_at_most_one_piece() {
 }
 
 /// Where each occurrence of these bytes begins.
-fn places(of: &[u8], bytes: &[u8]) -> Vec<usize> {
+pub(crate) fn places(of: &[u8], bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len()).filter(|&at| bytes[at..].starts_with(of)).collect()
 }
 

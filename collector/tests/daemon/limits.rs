@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use blkin_thrift::scribe::ResultCode;
@@ -12,9 +13,13 @@ use crate::bad_input::{GZIP, JSON, PROTOBUF, THRIFT, gzip};
 use crate::running::{Collector, PATIENCE, Scribe, command, entry, span, span_entry, wait_for};
 
 pub(crate) fn configured(folder: &Path, text: &str) -> Collector {
+    configured_logging_to(folder, text, Stdio::inherit())
+}
+
+pub(crate) fn configured_logging_to(folder: &Path, text: &str, log: Stdio) -> Collector {
     let file = folder.join("collector.toml");
     std::fs::write(&file, text).unwrap();
-    Collector::spawn(folder, command(folder).arg("--config").arg(&file))
+    Collector::spawn_logging_to(folder, command(folder).arg("--config").arg(&file), log)
 }
 
 /// A thrift list of one span with nothing but annotations of no members: one byte each on the wire.

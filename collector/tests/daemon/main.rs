@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod damage;
+mod floods;
 mod intake;
 mod keys;
 mod limits;

@@ -390,7 +390,7 @@ impl Config {
     }
 
     /// Most bytes of large answers that their clients have not read yet; an answer is about as long as its spans.
-    pub fn most_untaken_bytes(&self) -> u64 {
+    pub fn most_unread_bytes(&self) -> u64 {
         2 * self.query_concurrency as u64 * (self.query_max_mib * MIB) as u64
     }
 

@@ -461,7 +461,7 @@ impl<'s, P: Place> Beside<'s, P> {
         let mut told = Vec::new();
         let mut note = |trace: &Visited<'_>| {
             let mut state = DefaultHasher::new();
-            let is_alone = trace.tell(&mut state)?;
+            let is_alone = trace.hash_state(&mut state)?;
             told.push((trace.id, state.finish(), is_alone));
             Ok(ControlFlow::Continue(()))
         };

@@ -77,7 +77,7 @@ pub(super) const LIMIT: HeaderName = HeaderName::from_static("blkin-limit");
 pub(super) const PARTIAL: HeaderName = HeaderName::from_static("blkin-partial");
 
 /// An answer whose headers say whether something was left out.
-fn told(json: Json, cut: Option<Cut>) -> Response {
+fn with_cut_header(json: Json, cut: Option<Cut>) -> Response {
     let mut answer = json.into_response();
     if let Some(cut) = cut {
         answer.headers_mut().insert(PARTIAL, HeaderValue::from_static(cut.key()));
@@ -98,7 +98,7 @@ pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Re
     });
     let Answer { found: (json, count), cut } = found.await?;
     let asked = parameters.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(most);
-    let mut answer = told(json, cut);
+    let mut answer = with_cut_header(json, cut);
     if asked > most && count == most {
         answer.headers_mut().insert(LIMIT, HeaderValue::from(most));
     }
@@ -120,7 +120,7 @@ pub(super) async fn trace(
         Ok(query::trace(store, id, reading)?.map(written))
     });
     let Answer { found, cut } = found.await?;
-    found.map(|json| told(json, cut)).ok_or_else(|| {
+    found.map(|json| with_cut_header(json, cut)).ok_or_else(|| {
         let reason = cut.map(|cut| format!(": its first span alone is larger than {} allows", cut.key()));
         Problem::not_found(format!("{id} not found{}", reason.unwrap_or_default()))
     })
@@ -138,7 +138,7 @@ pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Resul
         Ok(query::traces(store, &ids, reading)?.map(|found| Json(v2json::write_traces(&found))))
     });
     let Answer { found: json, cut } = found.await?;
-    Ok(told(json, cut))
+    Ok(with_cut_header(json, cut))
 }
 
 pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
@@ -149,7 +149,7 @@ pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Res
     let remembered = app.links.clone();
     let found = read_long(app, move |store| query::dependencies(store, &window_us, reading, &remembered));
     let Answer { found, cut } = found.await?;
-    Ok(told(Json::of(&found)?, cut))
+    Ok(with_cut_header(Json::of(&found)?, cut))
 }
 
 pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
@@ -158,7 +158,7 @@ pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result
     let remembered = app.times.clone();
     let measured = read_long(app, move |store| query::intervals(store, &request, reading, &remembered));
     let Answer { found, cut } = measured.await?;
-    Ok(told(Json::of(&found)?, cut))
+    Ok(with_cut_header(Json::of(&found)?, cut))
 }
 
 /// How far Zipkin's page looks back by default; the API itself looks back a day.

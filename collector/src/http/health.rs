@@ -12,10 +12,10 @@ use super::{Json, Problem};
 pub(super) async fn health(State(admin): State<Admin>) -> Result<(StatusCode, Json), Problem> {
     let report = admin.health.report();
     let code = if report.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok((code, Json::of(&told(&report))?))
+    Ok((code, Json::of(&health_json(&report))?))
 }
 
-fn told(report: &Report) -> Value {
+fn health_json(report: &Report) -> Value {
     let status = |is_up| if is_up { "UP" } else { "DOWN" };
     let workers = report.workers.iter();
     let details: Map<String, Value> = workers
@@ -36,9 +36,9 @@ mod tests {
         let health = Health::new();
         let (_store, http) = (health.worker("store"), health.worker("http"));
         let zipkin = |status, http| json!({"status": status, "details": {"store": {"status": "UP"}, "http": {"status": http}}});
-        assert_eq!(told(&health.report())["zipkin"], zipkin("UP", "UP"));
+        assert_eq!(health_json(&health.report())["zipkin"], zipkin("UP", "UP"));
         drop(http);
-        let down = told(&health.report());
+        let down = health_json(&health.report());
         assert_eq!((&down["zipkin"], &down["status"]), (&zipkin("DOWN", "DOWN"), &"DOWN".into()));
         assert_eq!(down["workers"][1]["state"], "dead");
     }

@@ -15,7 +15,7 @@ mod page;
 mod path;
 mod queries;
 mod rejects;
-mod untaken;
+mod unread_answers;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,11 +33,11 @@ use tokio::net::TcpListener;
 
 pub use metrics::{Metrics, registry};
 pub use queries::{Queries, Unanswered};
-use untaken::Untaken;
+use unread_answers::UnreadAnswers;
 
 use crate::config::Config;
 use crate::ingest::Ingest;
-use crate::named::Named;
+use crate::logged_names::LoggedNames;
 use crate::query::{RememberedLinks, RememberedTimes};
 use crate::recurring::Recurring;
 use crate::settings::Settings;
@@ -94,25 +94,25 @@ pub async fn serve(
 /// All routes; `live` are those of the live stream.
 pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
     let config = app.config();
-    let api = api_routes(app.clone(), Untaken::new(app.settings.clone()));
+    let api = api_routes(app.clone(), UnreadAnswers::new(app.settings.clone()));
     let base = config.ui_base();
     let page = config.ui_dir.as_deref().map_or_else(page::missing, |folder| page::routes(folder, base));
     let own = own_routes(app.clone()).merge(admin::router(admin.clone())).merge(live);
-    let named = Arc::<Named>::default();
+    let logged = Arc::<LoggedNames>::default();
     Router::new()
         .merge(api.clone())
         .merge(own.clone())
         .nest("/zipkin", api.merge(own))
         .merge(info_routes(app, admin))
         .merge(page.layer(compression::layer()))
-        .fallback(async move |method: Method, uri: Uri| no_route(&method, &uri, &named))
+        .fallback(async move |method: Method, uri: Uri| no_route(&method, &uri, &logged))
         .layer(from_fn(escapes::refuse_wrong))
         .layer(cors::layer(&config.cors_origins))
 }
 
-fn api_routes(app: Arc<App>, untaken: Untaken) -> Router {
+fn api_routes(app: Arc<App>, unread: UnreadAnswers) -> Router {
     // The first layer is the outermost.
-    let layers = (compression::layer(), map_response_with_state(untaken, untaken::count));
+    let layers = (compression::layer(), map_response_with_state(unread, unread_answers::count));
     let queries = Router::new()
         .route("/api/v2/services", get(api::services))
         .route("/api/v2/remoteServices", get(api::remote_services))
@@ -236,9 +236,9 @@ fn kept(answer: impl IntoResponse, how_long: &'static str) -> Response {
 
 /// Answers a request for an unknown path. A client that posts spans to a wrong path may never look at the answers, so the log
 /// names each such path once.
-fn no_route(method: &Method, uri: &Uri, named: &Named) -> Problem {
+fn no_route(method: &Method, uri: &Uri, logged: &LoggedNames) -> Problem {
     if method == Method::POST
-        && let Some(path) = named.once(uri.path().as_bytes())
+        && let Some(path) = logged.once(uri.path().as_bytes())
     {
         tracing::warn!(
             ?path,

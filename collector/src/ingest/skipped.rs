@@ -3,20 +3,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::named::Named;
+use crate::logged_names::LoggedNames;
 
 /// Entries that were skipped since the start.
 #[derive(Default)]
 pub struct Skipped {
     entries: AtomicU64,
-    named: Named,
+    logged: LoggedNames,
 }
 
 impl Skipped {
     /// Counts the skipped entries of a call, and logs the category of one of them if it is new.
     pub(super) fn tell(&self, category: &[u8], entries: u64, wanted: &str) {
         self.entries.fetch_add(entries, Ordering::Relaxed);
-        if let Some(category) = self.named.once(category) {
+        if let Some(category) = self.logged.once(category) {
             tracing::warn!(
                 ?category,
                 scribe_category = wanted,

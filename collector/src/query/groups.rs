@@ -48,7 +48,7 @@ pub(super) struct Question<'q, S: Sum> {
     pub(super) texts: Texts<'q>,
     pub(super) remembered: &'q Remembered<S::Kept>,
     /// Hashes everything on which the result of a group depends, apart from its traces.
-    pub(super) tell: &'q dyn Fn(&mut DefaultHasher),
+    pub(super) hash_question: &'q dyn Fn(&mut DefaultHasher),
     /// Adds the result of one trace.
     pub(super) add: &'q dyn Fn(&mut S, Vec<Span>),
 }
@@ -80,7 +80,7 @@ impl<S: Sum> Question<'_, S> {
     /// A new, empty group.
     fn group(&self) -> Group {
         let mut state = self.remembered.hasher();
-        (self.tell)(&mut state);
+        (self.hash_question)(&mut state);
         Group { ids: Vec::new(), bytes: 0, state }
     }
 }
@@ -124,7 +124,7 @@ impl<S: Sum> Answering<'_, S> {
         if self.seen.contains(&low) {
             return Ok(ControlFlow::Continue(()));
         }
-        let is_alone = found.tell(&mut self.group.state)?;
+        let is_alone = found.hash_state(&mut self.group.state)?;
         if !is_alone && !self.question.reading.strict {
             self.seen.insert(low);
         }

@@ -163,7 +163,7 @@ pub fn intervals(
         window_us: &request.window_us,
         texts: Texts::Only(&[request.from.as_str(), request.to.as_str()]),
         remembered,
-        tell: &|state| request.tell(reading, state),
+        hash_question: &|state| request.hash_question(reading, state),
         add: &|sum: &mut Measuring, spans| request.measure(&spans, sum),
     };
     let Answer { found: sum, cut } = question.answer()?;
@@ -193,7 +193,7 @@ impl IntervalRequest {
     }
 
     /// Hashes everything, apart from the window, on which the measurement of a trace depends.
-    fn tell(&self, reading: Reading, state: &mut impl Hasher) {
+    fn hash_question(&self, reading: Reading, state: &mut impl Hasher) {
         (&self.from, &self.to, &self.service, &self.span_name, reading.strict).hash(state);
     }
 

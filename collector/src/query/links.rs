@@ -47,7 +47,7 @@ pub fn dependencies(
         window_us,
         texts: Linker::TEXTS,
         remembered,
-        tell: &|_| {},
+        hash_question: &|_| {},
         add: &Linker::add_trace,
     };
     Ok(question.answer()?.map(Linker::links))

@@ -54,7 +54,7 @@ pub struct Batch {
     names: Vec<Name>,
     /// For each name, the text of its owner and its own text.
     texts: String,
-    told: Told,
+    recently_added: RecentlyAdded,
 }
 
 /// Memory that a piece takes beside its bytes, roughly.
@@ -104,7 +104,7 @@ impl Batch {
 
     /// Frees the memory that helps to add pieces, before the batch waits.
     pub fn complete(&mut self) {
-        self.told = Told::default();
+        self.recently_added = RecentlyAdded::default();
     }
 
     /// How much memory the batch takes, except for what all batches share.
@@ -116,8 +116,8 @@ impl Batch {
             + held(&self.identities)
             + held(&self.names)
             + self.texts.capacity()
-            + held(&self.told.terms.0)
-            + held(&self.told.names.0)
+            + held(&self.recently_added.terms.0)
+            + held(&self.recently_added.names.0)
     }
 
     /// Adds a piece. A piece without a trace id is left out; the caller must count it as lost.
@@ -212,8 +212,15 @@ impl Batch {
     }
 
     fn looking(&mut self, trace: TraceId) -> Looking<'_> {
-        let Batch { autocomplete_keys, terms, names, texts, told, .. } = self;
-        Looking { of_trace: told.of_traces.hash_one(trace), autocomplete_keys, terms, names, texts, told }
+        let Batch { autocomplete_keys, terms, names, texts, recently_added, .. } = self;
+        Looking {
+            of_trace: recently_added.of_traces.hash_one(trace),
+            autocomplete_keys,
+            terms,
+            names,
+            texts,
+            recently_added,
+        }
     }
 
     /// The pieces, in order of arrival.
@@ -292,12 +299,12 @@ struct Looking<'b> {
     terms: &'b mut Vec<u64>,
     names: &'b mut Vec<Name>,
     texts: &'b mut String,
-    told: &'b mut Told,
+    recently_added: &'b mut RecentlyAdded,
 }
 
 impl Looking<'_> {
     fn name(&mut self, kind: NameKind, of: Named<'_>, name: Named<'_>) {
-        if self.told.names.is_new(name_number(kind, of.term, name.term)) {
+        if self.recently_added.names.is_new(name_number(kind, of.term, name.term)) {
             self.texts.push_str(of.text);
             let of = self.texts.len();
             self.texts.push_str(name.text);
@@ -308,7 +315,7 @@ impl Looking<'_> {
 
 impl Look for Looking<'_> {
     fn term(&mut self, term: u64) {
-        if self.told.terms.is_new(term ^ self.of_trace) {
+        if self.recently_added.terms.is_new(term ^ self.of_trace) {
             self.terms.push(term);
         }
     }
@@ -336,7 +343,7 @@ impl Look for Looking<'_> {
 
 /// Terms and names that were added recently.
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct RecentlyAdded {
     terms: Recent,
     names: Recent,
     /// Makes the terms of each trace different, so that terms of one trace cannot hide those of another: a block that is read
@@ -473,7 +480,7 @@ mod tests {
     }
 
     /// What a batch knows of its only piece.
-    fn told(batch: &Batch) -> (Option<u128>, Vec<u64>, Vec<u128>, Time, Vec<u8>) {
+    fn known_of(batch: &Batch) -> (Option<u128>, Vec<u64>, Vec<u128>, Time, Vec<u8>) {
         let part = batch.part(0);
         (
             part.entry.whole,
@@ -494,7 +501,7 @@ mod tests {
         let mut now = Batch::default();
         now.push(&Piece::V1(v1));
         let mut stored = Batch::default();
-        assert!(stored.push_stored(&tbinary) && told(&stored) == told(&now));
+        assert!(stored.push_stored(&tbinary) && known_of(&stored) == known_of(&now));
         // A plain name, and one with an escaped character, which no view reads.
         for name in ["Read", "a\\nb"] {
             let json = format!(
@@ -508,7 +515,7 @@ mod tests {
             }
             let mut stored = Batch::default();
             assert!(stored.push_stored(&[&[JSON_V2], json.as_bytes()].concat()));
-            assert!(told(&stored) == told(&now), "{name}");
+            assert!(known_of(&stored) == known_of(&now), "{name}");
         }
     }
 
@@ -521,7 +528,9 @@ mod tests {
         let mut now = Batch::default();
         now.push_v2(&view);
         let mut again = Batch::default();
-        assert!(again.push_stored(frame::open(now.part(0).sealed).unwrap()) && told(&again) == told(&now));
+        assert!(
+            again.push_stored(frame::open(now.part(0).sealed).unwrap()) && known_of(&again) == known_of(&now)
+        );
         assert!(
             !again.push_stored(&[9, 1]) && !again.push_stored(&[]) && !again.push_stored(&[COMPACT_V1, 0])
         );

@@ -12,7 +12,7 @@ use super::head::{Chain, Head, Version};
 use super::manifest::Entry;
 use super::segment::{Fences, Record, Runs, Segment, put_id, put_record, put_run};
 use super::shared::SharedLows;
-use super::{Beat, StoreError, go_on, keys};
+use super::{Beat, StoreError, check_beat, keys};
 use crate::model::TraceId;
 
 /// A segment that is being written: first its traces, latest first, then its terms in their order.
@@ -313,7 +313,7 @@ pub(super) fn is_needed(
 ) -> Result<bool, StoreError> {
     for one in newer {
         for id in one.that_go_on(rows, beat)? {
-            go_on(beat)?;
+            check_beat(beat)?;
             if segment.place(rows, id)?.is_some() && goes_on_after(rows, newer, id, forgotten)? {
                 return Ok(true);
             }
@@ -374,7 +374,7 @@ impl<'s> Records<'s> {
         if self.chunk == self.segment.fences.traces.len() {
             return Ok(None);
         }
-        go_on(beat)?;
+        check_beat(beat)?;
         self.now = self.segment.records(self.rows, self.chunk)?.into_iter();
         self.chunk += 1;
         Ok(self.now.next())

@@ -6,7 +6,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::engine::{Engine, Snapshot};
-use super::{Beat, StoreError, go_on, keys};
+use super::{Beat, StoreError, check_beat, keys};
 
 /// A chunk is closed once it has so many bytes. With its last entry, its checksum and its key it then nearly always fits into a
 /// page of 4 KiB of the engine; one byte more would take a page of 8 KiB.
@@ -71,7 +71,7 @@ impl<'e, E: Engine> Writing<'e, E> {
     pub(super) fn flush(&mut self) -> Result<(), StoreError> {
         let rows = std::mem::take(&mut self.rows);
         self.waiting = 0;
-        go_on(self.beat)?;
+        check_beat(self.beat)?;
         self.engine.write(&mut |to| rows.iter().try_for_each(|(key, value)| to.put(key, value)))
     }
 }

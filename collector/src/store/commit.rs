@@ -8,23 +8,23 @@ use foldhash::fast::RandomState;
 
 use super::batch::{Batch, Part};
 use super::engine::{Snapshot, Transaction};
-use super::expire::{Ahead, Misdated};
+use super::expire::{ContinuingTraces, Misdated};
 use super::facts::Time;
 use super::head::{Growth, Learned, Rest, Version};
 use super::index::{Index, View};
-use super::known::{Known, New, Standing};
 use super::names::{self, Recent};
-use super::read::Took;
-use super::{Beat, Damage, Piece, StoreError, block, go_on, keys, read};
+use super::read::PieceFate;
+use super::stored_stamps::{New, StoredStamps, TraceHistory};
+use super::{Beat, Damage, Piece, StoreError, block, check_beat, keys, read};
 use crate::ledger::{ALL_FIGURES, Count, Figure, Ledger};
 use crate::model::TraceId;
 
 /// What is remembered between commits. After a failed transaction all of it must be forgotten.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct CommitCache {
     pub(super) recent: Recent,
-    pub(super) known: Known,
-    pub(super) ahead: Ahead,
+    pub(super) stamps: StoredStamps,
+    pub(super) continuing: ContinuingTraces,
     pub(super) misdated: Misdated,
     /// Blocks that the last commit wrote.
     pub(super) last_blocks: u64,
@@ -32,22 +32,22 @@ pub(super) struct Memory {
     pub(super) in_doubt: bool,
 }
 
-impl Memory {
+impl CommitCache {
     /// Forgets everything after a failed transaction.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn forget_after_failure(&mut self) {
         self.recent.forget();
-        self.known.forget();
-        self.ahead = Ahead::default();
+        self.stamps.forget();
+        self.continuing = ContinuingTraces::default();
         self.in_doubt = true;
     }
 }
 
 /// What a commit works with.
-pub(super) struct Place<'s> {
+pub(super) struct CommitContext<'s> {
     pub(super) index: &'s Index,
     pub(super) view: &'s View,
     pub(super) damage: &'s Damage,
-    pub(super) memory: &'s mut Memory,
+    pub(super) cache: &'s mut CommitCache,
     pub(super) now_ms: u64,
     pub(super) beat: Beat<'s>,
 }
@@ -56,25 +56,25 @@ pub(super) struct Place<'s> {
 pub(super) fn commit(
     rows: &mut dyn Transaction,
     batches: &[Batch],
-    place: &mut Place<'_>,
+    context: &mut CommitContext<'_>,
 ) -> Result<Learned, StoreError> {
     let mut commit = Commit { batches, ..Commit::default() };
     commit.pieces.reserve(batches.iter().map(Batch::len).sum());
     commit.learned.terms.reserve(batches.iter().map(|batch| batch.terms().len()).sum());
     for (at, batch) in batches.iter().enumerate() {
         commit.ledger.add(&batch.ledger);
-        names::learn(rows, batch, place.now_ms, &mut place.memory.recent)?;
+        names::learn(rows, batch, context.now_ms, &mut context.cache.recent)?;
         for (entry, part) in batch.parts().enumerate() {
-            commit.sort(rows, place, &part, (at, entry))?;
+            commit.sort(rows, context, &part, (at, entry))?;
         }
     }
-    for (trace, standing) in commit.learned.traces.iter().zip(&commit.standings) {
-        if *standing == Standing::Followed {
-            place.memory.known.tell(trace.0, &trace.1.time);
+    for (trace, history) in commit.learned.traces.iter().zip(&commit.histories) {
+        if *history == TraceHistory::Followed {
+            context.cache.stamps.add_time(trace.0, &trace.1.time);
         }
     }
-    place.memory.known.end(|at| commit.learned.traces[at].0);
-    commit.write(rows, place.now_ms)
+    context.cache.stamps.end(|at| commit.learned.traces[at].0);
+    commit.write(rows, context.now_ms)
 }
 
 /// Where the bytes of a piece are.
@@ -92,8 +92,8 @@ struct Commit<'b> {
     /// The traces, in the order in which they first came.
     learned: Learned,
     places: HashMap<TraceId, usize, RandomState>,
-    /// The standing of each of those traces.
-    standings: Vec<Standing>,
+    /// The history of each of those traces.
+    histories: Vec<TraceHistory>,
     /// The pieces to store, each with the place of its trace.
     pieces: Vec<(u32, Source)>,
 }
@@ -102,17 +102,17 @@ impl Commit<'_> {
     fn sort(
         &mut self,
         rows: &dyn Transaction,
-        place: &mut Place<'_>,
+        context: &mut CommitContext<'_>,
         part: &Part<'_>,
         source: (usize, usize),
     ) -> Result<(), StoreError> {
         let annotations = part.entry.annotations as usize;
-        let trace = self.place(rows, place, part.entry.trace)?;
+        let trace = self.place(rows, context, part.entry.trace)?;
         // Even if the piece turns out to be stored already: later pieces of the batch do not repeat the terms that it has given.
         self.learned.terms.extend(part.terms.iter().map(|&term| (trace as u32, term)));
         self.learned.traces[trace].1.weigh(annotations, part.terms.len());
-        let standing = self.standings[trace];
-        let (source, kept) = match place.memory.known.new_part(part, standing, trace) {
+        let history = self.histories[trace];
+        let (source, kept) = match context.cache.stamps.new_part(part, history, trace) {
             New::All => (Source::Batch(source.0, source.1), annotations),
             New::Some(is_new) => {
                 let (left, kept) = trimmed(part, is_new)?;
@@ -137,7 +137,7 @@ impl Commit<'_> {
     fn place(
         &mut self,
         rows: &dyn Transaction,
-        place: &mut Place<'_>,
+        context: &mut CommitContext<'_>,
         id: TraceId,
     ) -> Result<usize, StoreError> {
         let next = self.learned.traces.len();
@@ -146,9 +146,9 @@ impl Commit<'_> {
         }
         let at = *self.places.entry(id).or_insert(next);
         if at == next {
-            let (growth, standing) = begin(rows, place, id)?;
+            let (growth, history) = begin(rows, context, id)?;
             self.learned.traces.push((id, growth));
-            self.standings.push(standing);
+            self.histories.push(history);
         }
         Ok(at)
     }
@@ -179,34 +179,34 @@ impl Commit<'_> {
     }
 }
 
-/// The first growth of a trace in a commit, and its standing. A trace that is stored but not remembered is read.
+/// The first growth of a trace in a commit, and its history. A trace that is stored but not remembered is read.
 fn begin(
     rows: &dyn Transaction,
-    place: &mut Place<'_>,
+    context: &mut CommitContext<'_>,
     id: TraceId,
-) -> Result<(Growth, Standing), StoreError> {
-    let Memory { known, .. } = &mut *place.memory;
-    let time = match known.follow(id) {
+) -> Result<(Growth, TraceHistory), StoreError> {
+    let CommitCache { stamps, .. } = &mut *context.cache;
+    let time = match stamps.follow(id) {
         Some(time) => time,
-        None if known.knows(id) && place.index.grows(id) => {
-            return Ok((Growth::default(), Standing::GoesOn));
+        None if stamps.recall(id) && context.index.grows(id) => {
+            return Ok((Growth::default(), TraceHistory::GoesOn));
         }
         None => {
-            let Some(version) = place.view.find(rows, id)? else {
-                known.begin(id);
-                return Ok((Growth { rest: Rest::Nowhere, ..Growth::default() }, Standing::Fresh));
+            let Some(version) = context.view.find(rows, id)? else {
+                stamps.begin(id);
+                return Ok((Growth { rest: Rest::Nowhere, ..Growth::default() }, TraceHistory::Fresh));
             };
-            let stored = stored(rows, id, &version, place.damage, place.beat)?;
-            known.remember(id, &stored);
+            let stored = stored(rows, id, &version, context.damage, context.beat)?;
+            stamps.remember(id, &stored);
             stored.time
         }
     };
-    let growth = if place.index.grows(id) {
+    let growth = if context.index.grows(id) {
         Growth::default()
     } else {
         Growth { rest: Rest::Earlier, time, ..Growth::default() }
     };
-    Ok((growth, Standing::Followed))
+    Ok((growth, TraceHistory::Followed))
 }
 
 /// Most bytes that are read of a trace. Reading all of a larger one would store nothing for seconds, and its facts would fill the
@@ -241,13 +241,13 @@ pub(super) fn stored(
     for parts in [begin, end] {
         let mut goes_on = Ok(());
         read::bodies(rows, parts, id, damage, &mut |body| {
-            goes_on = go_on(beat);
+            goes_on = check_beat(beat);
             if goes_on.is_err() {
-                return Took::NoMore;
+                return PieceFate::NoMore;
             }
             let was_read = pieces.push_stored(body);
             pieces.shed();
-            if was_read { Took::It } else { Took::Damaged }
+            if was_read { PieceFate::Taken } else { PieceFate::Damaged }
         })?;
         goes_on?;
     }

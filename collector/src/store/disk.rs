@@ -26,8 +26,8 @@ use self::retry::Retry;
 use self::rows::{Reader, Rows, commit};
 
 use super::engine::{Engine, Snapshot, Work};
+use super::fair_lock::FairLock;
 use super::page_cache::PageCache;
-use super::turns::Turns;
 use super::writer::now_ms;
 use super::{Damage, StoreError, TO_THE_END};
 
@@ -58,8 +58,8 @@ pub struct Disk {
     openings: AtomicU64,
     /// When the file may be written to again after such a failure.
     retry: Mutex<Retry>,
-    /// The turns of the threads that write.
-    turns: Turns,
+    /// Held by the thread that writes; others get it in the order in which they came.
+    write_lock: FairLock,
     /// Whether the file was found damaged since it was opened.
     suspect: AtomicBool,
     /// Whether an earlier process found it damaged.
@@ -116,7 +116,7 @@ impl Disk {
             }
             Err(error) if found.is_some() && takes_nothing(&path) => {
                 retry.failed(&error);
-                opened_to_read(&path, cache_bytes).inspect(|_| retry.only_reads()).ok_or(error)?
+                opened_to_read(&path, cache_bytes).inspect(|_| retry.note_read_only()).ok_or(error)?
             }
             opened => Opened::Whole(opened?),
         };
@@ -128,7 +128,7 @@ impl Disk {
         let database = RwLock::new(Some(Open { number: 0, opened: database }));
         let suspect = AtomicBool::new(false);
         let retry = Mutex::new(retry);
-        let (openings, turns, damage) = Default::default();
+        let (openings, write_lock, damage) = Default::default();
         let disk = Disk {
             path,
             file,
@@ -137,7 +137,7 @@ impl Disk {
             database,
             openings,
             retry,
-            turns,
+            write_lock,
             suspect,
             was_suspect,
             damage,
@@ -201,7 +201,7 @@ impl Disk {
                 self.retry().failed(&error);
                 let is_damaged = matches!(error, StoreError::Corrupted(_));
                 let to_read = if is_damaged { None } else { opened_to_read(&self.path, self.cache_bytes) };
-                to_read.inspect(|_| self.retry().only_reads()).ok_or(error)
+                to_read.inspect(|_| self.retry().note_read_only()).ok_or(error)
             }
         };
         self.retry().opened(begun, Instant::now());
@@ -354,7 +354,7 @@ impl Engine for Disk {
         if self.suspect.load(Ordering::Acquire) {
             return Err(StoreError::Corrupted("as an earlier access found".to_owned()));
         }
-        let _turn = self.turns.take(TO_THE_END)?;
+        let _turn = self.write_lock.take(TO_THE_END)?;
         self.check_place()?;
         // Checked even if the file is closed: an attempt to open it that failed took as long, and is as likely to fail again.
         self.may_write()?;

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::commit::{Memory, number, write_ledger};
+use super::commit::{CommitCache, number, write_ledger};
 use super::engine::Transaction;
 use super::index::View;
 use super::pieces::Stored;
@@ -20,7 +20,7 @@ use crate::model::TraceId;
 const BLOCKS_PER_STEP: u64 = 16;
 /// If the last commit wrote many blocks, a step passes so many times as many instead: otherwise commits, one for each step, would
 /// fill the disk.
-const AHEAD: u64 = 2;
+const CATCH_UP_FACTOR: u64 = 2;
 /// An arrival time may be this far in the future, because clocks differ a little. One further ahead came from a wrong clock.
 pub(super) const BELIEVED_MS: u64 = 600_000;
 /// How many blocks after one with a wrong arrival time a step examines, to find the next with a believable time.
@@ -59,7 +59,7 @@ impl Retention {
 /// The traces that go on after a passed block. A trace with parts in many blocks is met in each of them; looking it up in the
 /// index each time, with all its parts, would cost the square of their number.
 #[derive(Debug, Default)]
-pub(super) struct Ahead(HashMap<TraceId, GoingOn>);
+pub(super) struct ContinuingTraces(HashMap<TraceId, GoingOn>);
 
 /// What is remembered of such a trace.
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ struct GoingOn {
     kept: u64,
 }
 
-impl Ahead {
+impl ContinuingTraces {
     const MOST: usize = 65_536;
     /// A trace with so many kept bytes stays remembered, however many others there are: few traces have as many.
     const MUCH: u64 = 1 << 20;
@@ -148,9 +148,9 @@ pub(super) struct Passed {
     /// The first block that was not passed yet.
     pub(super) end: u64,
     /// The traces that were removed.
-    pub(super) left: HashSet<TraceId>,
+    pub(super) removed_traces: HashSet<TraceId>,
     /// Whether a piece was removed whose trace is unknown, because the piece is damaged.
-    pub(super) left_unread: bool,
+    pub(super) removed_unread: bool,
 }
 
 /// Removes some traces that are too old, or too much for the size; returns none if there were none.
@@ -159,54 +159,55 @@ pub(super) fn step(
     view: &View,
     retention: &Retention,
     now_ms: u64,
-    memory: &mut Memory,
+    cache: &mut CommitCache,
 ) -> Result<Option<Passed>, StoreError> {
     let (begin, end) = (number(rows, keys::CURSOR)?, number(rows, keys::NEXT_BLOCK)?);
     let (before_ms, latest_ms) = (retention.before_ms(now_ms), now_ms.saturating_add(BELIEVED_MS));
     let bytes = number(rows, keys::PAYLOAD_BYTES)?;
     let mut left = bytes;
-    let (mut gone, mut left_behind, mut cursor) = (Gone::default(), LeftBehind::default(), begin);
-    let most = BLOCKS_PER_STEP.max(memory.last_blocks.saturating_mul(AHEAD));
+    let (mut removed, mut left_behind, mut cursor) = (Removed::default(), LeftBehind::default(), begin);
+    let most = BLOCKS_PER_STEP.max(cache.last_blocks.saturating_mul(CATCH_UP_FACTOR));
     while cursor < end.min(begin.saturating_add(most)) {
         if let Some(row) = rows.get(&keys::block(cursor))? {
             let told = (cursor, block::arrival_ms(&row));
-            let too_old = memory.misdated.arrival_ms(&*rows, told, latest_ms)? <= before_ms;
+            let too_old = cache.misdated.arrival_ms(&*rows, told, latest_ms)? <= before_ms;
             let too_much = retention.max_bytes != 0 && left > retention.max_bytes;
             if !(too_old || too_much) {
                 break;
             }
-            let before = gone.bytes + left_behind.bytes;
-            let (ahead, gone, left_behind) = (&mut memory.ahead, &mut gone, &mut left_behind);
+            let before = removed.bytes + left_behind.bytes;
+            let (continuing, removed, left_behind) = (&mut cache.continuing, &mut removed, &mut left_behind);
             let most_of_one = retention.most_of_one();
-            Passing { rows, view, block: cursor, most_of_one, ahead, gone, left_behind }.pass(&row)?;
-            left = left.saturating_sub(gone.bytes + left_behind.bytes - before);
+            Passing { rows, view, block: cursor, most_of_one, continuing, removed, left_behind }
+                .pass(&row)?;
+            left = left.saturating_sub(removed.bytes + left_behind.bytes - before);
         }
         cursor += 1;
     }
-    left_behind.remove(rows, &mut gone)?;
+    left_behind.remove(rows, &mut removed)?;
     if cursor == begin {
-        names::expire(rows, before_ms, now_ms, &mut memory.recent)?;
+        names::expire(rows, before_ms, now_ms, &mut cache.recent)?;
         return Ok(None);
     }
     rows.put(keys::CURSOR, &cursor.to_be_bytes())?;
-    rows.put(keys::PAYLOAD_BYTES, &bytes.saturating_sub(gone.bytes).to_be_bytes())?;
+    rows.put(keys::PAYLOAD_BYTES, &bytes.saturating_sub(removed.bytes).to_be_bytes())?;
     let mut ledger = super::read::ledger(rows)?;
-    *ledger.get_mut(Figure::Stored) -= gone.count;
-    *ledger.get_mut(Figure::Expired) += gone.count;
+    *ledger.get_mut(Figure::Stored) -= removed.count;
+    *ledger.get_mut(Figure::Expired) += removed.count;
     write_ledger(rows, &ledger)?;
-    Ok(Some(Passed { end: cursor, left: gone.traces, left_unread: gone.unread }))
+    Ok(Some(Passed { end: cursor, removed_traces: removed.traces, removed_unread: removed.unread }))
 }
 
 /// What was removed.
 #[derive(Debug, Default)]
-struct Gone {
+struct Removed {
     count: Count,
     bytes: u64,
     traces: HashSet<TraceId>,
     unread: bool,
 }
 
-impl Gone {
+impl Removed {
     fn take(&mut self, sealed: &[u8], piece: Option<&Stored<'_>>) {
         // A damaged piece is removed too, with a count of no annotations; so the ledger shows that something is missing.
         self.count += Count::piece(piece.map_or(0, Stored::annotation_count));
@@ -231,14 +232,14 @@ impl LeftBehind {
         self.bytes += u64::from(part.length);
     }
 
-    fn remove(self, rows: &mut dyn Transaction, gone: &mut Gone) -> Result<(), StoreError> {
+    fn remove(self, rows: &mut dyn Transaction, removed: &mut Removed) -> Result<(), StoreError> {
         for (block, traces) in self.traces {
             let Some(row) = rows.get(&keys::kept(block))? else { continue };
             let mut kept = row[..block::FIRST.min(row.len())].to_vec();
             for part in frame::each(&row, block::FIRST) {
                 match read(&part) {
                     Some((_, id)) if !traces.contains(&id) => kept.extend_from_slice(part.sealed),
-                    read => gone.take(part.sealed, read.as_ref().map(|(piece, _)| piece)),
+                    read => removed.take(part.sealed, read.as_ref().map(|(piece, _)| piece)),
                 }
             }
             put_kept(rows, block, &kept)?;
@@ -257,8 +258,8 @@ struct Passing<'s> {
     view: &'s View,
     block: u64,
     most_of_one: u64,
-    ahead: &'s mut Ahead,
-    gone: &'s mut Gone,
+    continuing: &'s mut ContinuingTraces,
+    removed: &'s mut Removed,
     left_behind: &'s mut LeftBehind,
 }
 
@@ -290,9 +291,9 @@ impl Passing<'_> {
             match &read {
                 Some((_, id)) if stays => {
                     kept.extend_from_slice(part.sealed);
-                    self.ahead.keep(*id, part.sealed.len());
+                    self.continuing.keep(*id, part.sealed.len());
                 }
-                read => self.gone.take(part.sealed, read.as_ref().map(|(piece, _)| piece)),
+                read => self.removed.take(part.sealed, read.as_ref().map(|(piece, _)| piece)),
             }
         }
         self.rows.delete(&keys::block(self.block))?;
@@ -304,7 +305,7 @@ impl Passing<'_> {
     /// removal. A trace with later pieces does not count as removed, so it stays followed, and its rest need not be read again.
     fn goes_on(&mut self, id: TraceId) -> Result<bool, StoreError> {
         if self.has_later(id)? {
-            if self.ahead.kept(id) <= self.most_of_one {
+            if self.continuing.kept(id) <= self.most_of_one {
                 return Ok(true);
             }
             tracing::warn!(
@@ -313,9 +314,9 @@ impl Passing<'_> {
                  trace for everything it does"
             );
         } else {
-            self.gone.traces.insert(id);
+            self.removed.traces.insert(id);
         }
-        self.ahead.0.remove(&id);
+        self.continuing.0.remove(&id);
         let Some(version) = self.view.find(&*self.rows, id)? else { return Ok(false) };
         let earlier = version.parts.iter().filter(|part| part.block < self.block);
         earlier.for_each(|part| self.left_behind.note(id, part));
@@ -323,11 +324,11 @@ impl Passing<'_> {
     }
 
     fn has_later(&mut self, id: TraceId) -> Result<bool, StoreError> {
-        if self.ahead.goes_on(id, self.block) {
+        if self.continuing.goes_on(id, self.block) {
             return Ok(true);
         }
         let last = self.view.last_block(&*self.rows, id)?.filter(|&last| last > self.block);
-        last.into_iter().for_each(|last| self.ahead.note(id, last));
+        last.into_iter().for_each(|last| self.continuing.note(id, last));
         Ok(last.is_some())
     }
 }
@@ -335,7 +336,7 @@ impl Passing<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::engine::Engine;
-    use super::super::memory::Memory as InMemory;
+    use super::super::memory::Memory;
     use super::*;
 
     fn trace(low: usize) -> TraceId {
@@ -351,16 +352,19 @@ mod tests {
 
     #[test]
     fn excess_ongoing_traces_are_forgotten_except_large_ones() {
-        let mut ahead = Ahead::default();
-        (0..Ahead::MOST).for_each(|low| ahead.note(trace(low), 9));
-        ahead.keep(trace(1), Ahead::MUCH as usize - 1);
-        ahead.keep(trace(1), 1);
-        ahead.keep(trace(2), Ahead::MUCH as usize - 1);
-        assert_eq!(ahead.0.len(), Ahead::MOST);
-        ahead.note(trace(Ahead::MOST), 9);
-        let goes_on = [0, 1, 2, Ahead::MOST].map(|low| ahead.goes_on(trace(low), 8));
-        assert_eq!((goes_on, ahead.0.len()), ([false, true, false, true], 2));
-        assert_eq!((ahead.kept(trace(1)), ahead.goes_on(trace(1), 9)), (Ahead::MUCH, false));
+        let mut continuing = ContinuingTraces::default();
+        (0..ContinuingTraces::MOST).for_each(|low| continuing.note(trace(low), 9));
+        continuing.keep(trace(1), ContinuingTraces::MUCH as usize - 1);
+        continuing.keep(trace(1), 1);
+        continuing.keep(trace(2), ContinuingTraces::MUCH as usize - 1);
+        assert_eq!(continuing.0.len(), ContinuingTraces::MOST);
+        continuing.note(trace(ContinuingTraces::MOST), 9);
+        let goes_on = [0, 1, 2, ContinuingTraces::MOST].map(|low| continuing.goes_on(trace(low), 8));
+        assert_eq!((goes_on, continuing.0.len()), ([false, true, false, true], 2));
+        assert_eq!(
+            (continuing.kept(trace(1)), continuing.goes_on(trace(1), 9)),
+            (ContinuingTraces::MUCH, false)
+        );
     }
 
     #[test]
@@ -381,6 +385,6 @@ mod tests {
             assert_eq!(arrival_ms((LAST + 1, LATEST_MS)), LATEST_MS, "a credible time is used as it is");
             Ok(())
         };
-        InMemory::default().write(&mut looks).unwrap();
+        Memory::default().write(&mut looks).unwrap();
     }
 }

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use super::engine::Snapshot;
+use super::fair_lock::FairLock;
 use super::head::{Candidate, Chain, Head, Learned, Version};
 use super::manifest::Manifest;
 use super::segment::Segment;
 use super::terms::{Wanted, Window};
-use super::turns::Turns;
 use super::{IndexSize, StoreError};
 use crate::model::TraceId;
 
@@ -31,7 +31,7 @@ struct Growing {
 pub(super) struct Index {
     parts: RwLock<Parts>,
     /// The turn of the thread that writes segments.
-    pub(super) upkeep: Turns,
+    pub(super) upkeep: FairLock,
     /// Segments that new queries do not use any more, but older ones may still read.
     pub(super) retired: Mutex<Vec<Arc<Segment>>>,
     wants_upkeep: AtomicBool,

@@ -6,8 +6,8 @@
 //! | step | module |
 //! |---|---|
 //! | arriving spans become a [`Batch`]: their bytes in stored form, and what is needed to find them | `batch`, `compact`, `facts`, `terms`, `pieces`, `secret` |
-//! | one thread commits all waiting batches together | [`writer`], `queue`, `lull`, `pace` |
-//! | duplicates are left out; the rest goes into blocks, with names in rows of their own | `commit`, `known`, `block`, `frame`, `names` |
+//! | one thread commits all waiting batches together | [`writer`], `queue`, `commit_delay`, `retention_clock` |
+//! | duplicates are left out; the rest goes into blocks, with names in rows of their own | `commit`, `stored_stamps`, `block`, `frame`, `names` |
 //! | the index learns where the pieces are, at first in memory | `index`, `head` |
 //! | another thread turns that memory into segments, and merges segments | [`indexer`], `upkeep`, `build`, `segment`, `chunks`, `filter`, `manifest` |
 //! | traces are found by id, or by time and terms, and read | `index`, `search`, `visited`, `shared`, `read`, `outline`, `held` |
@@ -28,34 +28,34 @@ mod block;
 mod build;
 mod chunks;
 mod commit;
+mod commit_delay;
 mod compact;
 mod damage;
 mod expire;
 mod facts;
+mod fair_lock;
 mod filter;
 mod format;
 mod frame;
 mod head;
 mod held;
 mod index;
-mod known;
-mod lull;
 mod manifest;
 mod names;
 mod outline;
-mod pace;
 mod page_cache;
 mod pieces;
 mod queue;
 mod read;
+mod retention_clock;
 mod salvage;
 mod search;
 mod secret;
 mod segment;
 mod shared;
 mod start;
+mod stored_stamps;
 mod terms;
-mod turns;
 mod upkeep;
 mod varint;
 mod visited;
@@ -164,7 +164,7 @@ pub type Beat<'b> = &'b dyn Fn() -> ControlFlow<()>;
 /// The beat of work that nobody ends.
 pub const TO_THE_END: Beat<'static> = &|| ControlFlow::Continue(());
 
-fn go_on(beat: Beat<'_>) -> Result<(), StoreError> {
+fn check_beat(beat: Beat<'_>) -> Result<(), StoreError> {
     if beat().is_break() { Err(StoreError::Ended) } else { Ok(()) }
 }
 
@@ -328,7 +328,7 @@ pub struct IndexSize {
 pub struct TraceStore<E> {
     engine: E,
     index: index::Index,
-    memory: Mutex<commit::Memory>,
+    commit_cache: Mutex<commit::CommitCache>,
     bell: indexer::Bell,
 }
 
@@ -349,20 +349,21 @@ impl<E: Engine> TraceStore<E> {
     pub fn with_small_segments(engine: E, pieces: u64) -> Result<Self, StoreError> {
         format::settle(&engine)?;
         let index = start::open_index(&engine, pieces)?;
-        let store = TraceStore { engine, index, memory: Mutex::default(), bell: indexer::Bell::default() };
-        store.believed(store.replay())?;
+        let store =
+            TraceStore { engine, index, commit_cache: Mutex::default(), bell: indexer::Bell::default() };
+        store.distrust_if_damaged(store.replay())?;
         Ok(store)
     }
 
     /// Makes the next upkeep turn the index in memory into a segment, however small it is.
     pub fn freeze(&self) {
-        let mut memory = self.memory();
+        let mut cache = self.commit_cache();
         self.index.freeze();
-        memory.known.begin_head();
+        cache.stamps.begin_head();
     }
 
-    fn memory(&self) -> MutexGuard<'_, commit::Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn commit_cache(&self) -> MutexGuard<'_, commit::CommitCache> {
+        self.commit_cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Works on the index until it can take more, if it has fallen too far behind.
@@ -378,44 +379,44 @@ impl<E: Engine> TraceStore<E> {
         beat: Beat<'_>,
         also: &mut dyn FnMut(&mut dyn engine::Transaction) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        go_on(beat)?;
+        check_beat(beat)?;
         self.make_room(beat)?;
-        let mut memory = self.memory();
-        self.settle(&mut memory)?;
+        let mut cache = self.commit_cache();
+        self.settle(&mut cache)?;
         let view = self.index.view();
         let mut learned = head::Learned::default();
         let done = self.engine.write(&mut |rows| {
-            let (index, damage, memory) = (&self.index, self.engine.damage(), &mut *memory);
-            let mut place = commit::Place { index, view: &view, damage, memory, now_ms, beat };
-            learned = commit::commit(rows, batches, &mut place)?;
+            let (index, damage, cache) = (&self.index, self.engine.damage(), &mut *cache);
+            let mut context = commit::CommitContext { index, view: &view, damage, cache, now_ms, beat };
+            learned = commit::commit(rows, batches, &mut context)?;
             also(rows)
         });
         match done {
             Ok(()) => {
-                memory.last_blocks = learned.next_block.saturating_sub(self.index.end());
+                cache.last_blocks = learned.next_block.saturating_sub(self.index.end());
                 self.index.grow(learned);
             }
-            Err(_) => memory.doubt(),
+            Err(_) => cache.forget_after_failure(),
         }
         if self.index.wanted_upkeep() {
-            memory.known.begin_head();
+            cache.stamps.begin_head();
             self.bell.ring();
         }
-        self.believed(done)
+        self.distrust_if_damaged(done)
     }
 
     /// Finds out whether a transaction that failed was stored all the same: a disk error may come after it was durable.
-    fn settle(&self, memory: &mut commit::Memory) -> Result<(), StoreError> {
-        if memory.in_doubt {
+    fn settle(&self, cache: &mut commit::CommitCache) -> Result<(), StoreError> {
+        if cache.in_doubt {
             // Only once the engine can be written to again: until then every further batch would be in doubt too.
-            self.believed(self.engine.write(&mut |_| Ok(())).and_then(|()| self.replay()))?;
-            memory.in_doubt = false;
+            self.distrust_if_damaged(self.engine.write(&mut |_| Ok(())).and_then(|()| self.replay()))?;
+            cache.in_doubt = false;
         }
         Ok(())
     }
 
     /// If an operation found damage, makes the next start check everything and rebuild the index.
-    fn believed<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+    fn distrust_if_damaged<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if matches!(done, Err(StoreError::Corrupted(_))) {
             self.engine.distrust();
         }
@@ -435,10 +436,10 @@ impl<E: Engine> Store for TraceStore<E> {
 
     fn try_out(&self, bytes: usize) -> Result<(), StoreError> {
         self.make_room(TO_THE_END)?;
-        self.settle(&mut self.memory())?;
+        self.settle(&mut self.commit_cache())?;
         let filler = filler(bytes);
-        self.believed(self.engine.write(&mut |rows| rows.put(keys::TRIAL, &filler)))?;
-        self.believed(self.engine.write(&mut |rows| rows.delete(keys::TRIAL)))
+        self.distrust_if_damaged(self.engine.write(&mut |rows| rows.put(keys::TRIAL, &filler)))?;
+        self.distrust_if_damaged(self.engine.write(&mut |rows| rows.delete(keys::TRIAL)))
     }
 
     fn ledger(&self) -> Result<Ledger, StoreError> {
@@ -458,7 +459,7 @@ impl<E: Engine> Store for TraceStore<E> {
     ) -> Result<(), StoreError> {
         let view = self.index.view();
         let rows = self.engine.read()?;
-        self.believed(read::trace(&*rows, &view, (id, strict), room, self.engine.damage(), pieces))
+        self.distrust_if_damaged(read::trace(&*rows, &view, (id, strict), room, self.engine.damage(), pieces))
     }
 
     fn traces_by_time(
@@ -468,7 +469,13 @@ impl<E: Engine> Store for TraceStore<E> {
         visit: &mut dyn FnMut(&Visited<'_>) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError> {
         let view = self.index.view();
-        self.believed(search::traces_by_time(&*self.engine.read()?, &view, wanted, &window_us, visit))
+        self.distrust_if_damaged(search::traces_by_time(
+            &*self.engine.read()?,
+            &view,
+            wanted,
+            &window_us,
+            visit,
+        ))
     }
 
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError> {
@@ -484,27 +491,27 @@ impl<E: Engine> Store for TraceStore<E> {
     }
 
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
-        let mut memory = self.memory();
-        self.settle(&mut memory)?;
+        let mut cache = self.commit_cache();
+        self.settle(&mut cache)?;
         let view = self.index.view();
         let mut passed = None;
         let done = self.engine.write(&mut |rows| {
-            passed = expire::step(rows, &view, retention, now_ms, &mut memory)?;
+            passed = expire::step(rows, &view, retention, now_ms, &mut cache)?;
             Ok(())
         });
         if done.is_err() {
-            memory.doubt();
+            cache.forget_after_failure();
         }
-        self.believed(done)?;
+        self.distrust_if_damaged(done)?;
         if let Some(passed) = &passed {
-            memory.known.leave(passed);
+            cache.stamps.forget_removed(passed);
             self.index.set_passed(passed.end);
         }
         Ok(passed.is_some())
     }
 
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError> {
-        self.believed(self.keep_up(beat))
+        self.distrust_if_damaged(self.keep_up(beat))
     }
 
     fn bell(&self) -> &indexer::Bell {

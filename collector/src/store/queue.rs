@@ -27,11 +27,11 @@ pub(super) enum NotGiven {
 
 /// Why there is nothing to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Nothing {
-    /// Nothing is there yet, but something may come.
-    Yet,
+pub(super) enum WaitError {
+    /// The time is over. Something may still come.
+    TimedOut,
     /// All givers are gone.
-    AnyMore,
+    GiversGone,
 }
 
 /// How much the taker waits for: so many items or so many bytes, whichever is there first.
@@ -142,7 +142,7 @@ impl<T> Taker<T> {
     ///
     /// # Errors
     /// When there is nothing at all then.
-    pub(super) fn wait(&self, wanted: Wanted, patience: Duration) -> Result<(), Nothing> {
+    pub(super) fn wait(&self, wanted: Wanted, patience: Duration) -> Result<(), WaitError> {
         let deadline = Instant::now() + patience;
         let mut state = self.0.state();
         while !self.0.has(&state, wanted) && !state.given_up {
@@ -156,8 +156,8 @@ impl<T> Taker<T> {
         state.wanted = None;
         match (state.items.is_empty(), state.given_up) {
             (false, _) => Ok(()),
-            (true, false) => Err(Nothing::Yet),
-            (true, true) => Err(Nothing::AnyMore),
+            (true, false) => Err(WaitError::TimedOut),
+            (true, true) => Err(WaitError::GiversGone),
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn items_are_taken_in_order_up_to_the_bounds() {
         let (giver, taker) = queue(BOUNDS);
-        assert_eq!(taker.wait(Wanted::items(1), NO_TIME), Err(Nothing::Yet));
+        assert_eq!(taker.wait(Wanted::items(1), NO_TIME), Err(WaitError::TimedOut));
         (0..10).for_each(|item| giver.give(item, if item < 8 { 0 } else { 100 }).unwrap());
         assert_eq!(giver.give(10, 0), Err(NotGiven::Full));
         assert_eq!(taker.count(), 10);
@@ -256,7 +256,7 @@ mod tests {
         drop(giver);
         assert_eq!(taker.wait(Wanted::items(2), LONG), Ok(()));
         assert_eq!(taker.take(), [1]);
-        assert_eq!(taker.wait(Wanted::items(1), LONG), Err(Nothing::AnyMore));
+        assert_eq!(taker.wait(Wanted::items(1), LONG), Err(WaitError::GiversGone));
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         let (giver, taker) = queue::<u8>(BOUNDS);
         let waiting = thread::spawn(move || taker.wait(Wanted::items(1), LONG));
         drop(giver);
-        assert_eq!(waiting.join().unwrap(), Err(Nothing::AnyMore));
+        assert_eq!(waiting.join().unwrap(), Err(WaitError::GiversGone));
     }
 
     #[test]

@@ -49,13 +49,13 @@ pub(super) fn trace(
     for (id, version) in found {
         bodies(rows, &version.parts, id, damage, &mut |body| match Outline::of(body) {
             // The index led to a piece of another trace.
-            Ok(outline) if outline.trace != Some(id) => Took::Damaged,
+            Ok(outline) if outline.trace != Some(id) => PieceFate::Damaged,
             Ok(outline) if room.take(outline.spelled_out) => {
                 pieces.push(outline.span, body);
-                Took::It
+                PieceFate::Taken
             }
-            Ok(_) => Took::NoMore,
-            Err(_) => Took::Damaged,
+            Ok(_) => PieceFate::NoMore,
+            Err(_) => PieceFate::Damaged,
         })?;
         if room.exhausted {
             break;
@@ -65,9 +65,9 @@ pub(super) fn trace(
 }
 
 /// What became of a piece that was shown.
-pub(super) enum Took {
+pub(super) enum PieceFate {
     /// It was taken.
-    It,
+    Taken,
     /// It cannot be read.
     Damaged,
     /// No further piece is wanted.
@@ -80,7 +80,7 @@ pub(super) fn bodies(
     parts: &[Part],
     id: TraceId,
     damage: &Damage,
-    take: &mut dyn FnMut(&[u8]) -> Took,
+    take: &mut dyn FnMut(&[u8]) -> PieceFate,
 ) -> Result<(), StoreError> {
     let mut showing = Showing { id, damage, take, wants_more: true };
     let mut last_kept = None;
@@ -104,7 +104,7 @@ pub(super) fn bodies(
 struct Showing<'t> {
     id: TraceId,
     damage: &'t Damage,
-    take: &'t mut dyn FnMut(&[u8]) -> Took,
+    take: &'t mut dyn FnMut(&[u8]) -> PieceFate,
     wants_more: bool,
 }
 
@@ -116,14 +116,14 @@ impl Showing<'_> {
             _ => (block::FIRST, row.len()),
         };
         for piece in frame::each(&row[..to.min(row.len())], from) {
-            let took = match piece.body {
+            let fate = match piece.body {
                 Some(body) if self.wants_more && is_of(body, self.id, found) => (self.take)(body),
-                Some(_) => Took::It,
-                None => Took::Damaged,
+                Some(_) => PieceFate::Taken,
+                None => PieceFate::Damaged,
             };
-            self.wants_more &= !matches!(took, Took::NoMore);
+            self.wants_more &= !matches!(fate, PieceFate::NoMore);
             // A damaged piece must not hide the others.
-            if matches!(took, Took::Damaged) {
+            if matches!(fate, PieceFate::Damaged) {
                 self.damage.tell_of_piece(Some(self.id), part.block);
             }
         }

@@ -131,7 +131,7 @@ impl<'s> Search<'s> {
             };
             if extent.last_block >= self.view.passed
                 && !self.view.is_newer_than(self.rows, age, id)?
-                && self.have(age, id, missing)?
+                && self.has_terms(age, id, missing)?
             {
                 let Search { rows, view, .. } = *self;
                 return Ok(Some(Visited { id, extent, age, rows, view }));
@@ -142,7 +142,7 @@ impl<'s> Search<'s> {
 
     /// Whether a trace has these terms in the source of this age or in older ones. Terms of an expired trace with the same id
     /// count too: a term too many costs no answer.
-    fn have(&mut self, age: usize, id: TraceId, mut missing: Vec<u64>) -> Result<bool, StoreError> {
+    fn has_terms(&mut self, age: usize, id: TraceId, mut missing: Vec<u64>) -> Result<bool, StoreError> {
         if missing.is_empty() {
             return Ok(true);
         }

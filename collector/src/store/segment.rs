@@ -27,7 +27,7 @@ use super::filter::Filter;
 use super::head::Version;
 use super::manifest::Entry;
 use super::shared::SharedLows;
-use super::{Beat, StoreError, go_on, varint};
+use super::{Beat, StoreError, check_beat, varint};
 use crate::model::TraceId;
 
 /// Where the chunks of a segment begin, and which of its traces go on with an earlier segment.
@@ -233,7 +233,7 @@ impl Segment {
             let (now, later) = places.split_at(places.partition_point(|&place| place < end));
             places = later;
             if !now.is_empty() {
-                go_on(beat)?;
+                check_beat(beat)?;
                 let records = self.records(rows, chunk)?;
                 let record = |place: &u64| records.get(usize::try_from(place.checked_sub(first)?).ok()?);
                 ids.extend(now.iter().filter_map(record).map(|record| record.id));
@@ -373,7 +373,7 @@ impl<'s> Runs<'s> {
             if self.next_chunk == self.segment.fences.terms.len() {
                 return Ok(());
             }
-            go_on(beat)?;
+            check_beat(beat)?;
             self.body = self.segment.chunk(self.rows, Column::Terms, self.next_chunk)?;
             (self.next_chunk, self.at) = (self.next_chunk + 1, 0);
         }

@@ -8,7 +8,7 @@ use super::engine::Engine;
 use super::index::View;
 use super::manifest::{Entry, Manifest};
 use super::segment::Segment;
-use super::{Beat, StoreError, TraceStore, build, go_on, keys};
+use super::{Beat, StoreError, TraceStore, build, check_beat, keys};
 
 /// How many segments of one level become one of the next.
 const MERGED: usize = 8;
@@ -20,7 +20,7 @@ impl<E: Engine> TraceStore<E> {
     pub(super) fn keep_up(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         let _alone = self.index.upkeep.take(beat)?;
         while self.flush(beat)? || self.drop_passed(beat)? || self.merge(beat)? {
-            go_on(beat)?;
+            check_beat(beat)?;
         }
         self.remove_retired()
     }

@@ -36,18 +36,18 @@ impl Visited<'_> {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn tell(&self, hasher: &mut dyn Hasher) -> Result<bool, StoreError> {
+    pub fn hash_state(&self, hasher: &mut dyn Hasher) -> Result<bool, StoreError> {
         let low = self.id.low();
         if self.view.has_only(self.rows, self.age, low)? {
-            self.tell_of(self.id, self.extent, hasher);
+            self.hash_state_of(self.id, self.extent, hasher);
             return Ok(true);
         }
         let same_low = self.view.find_low(self.rows, low)?;
-        same_low.iter().for_each(|(id, version)| self.tell_of(*id, version.extent(), hasher));
+        same_low.iter().for_each(|(id, version)| self.hash_state_of(*id, version.extent(), hasher));
         Ok(same_low.len() == 1)
     }
 
-    fn tell_of(&self, id: TraceId, extent: Extent, hasher: &mut dyn Hasher) {
+    fn hash_state_of(&self, id: TraceId, extent: Extent, hasher: &mut dyn Hasher) {
         let passed = self.view.passed;
         hasher.write_u64(id.low());
         hasher.write_u64(id.high());

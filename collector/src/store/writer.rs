@@ -11,9 +11,9 @@ use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{Cause, Heartbeat, Refusal, Standing, threads};
 use tokio::sync::oneshot;
 
-use super::lull::{self, Lull};
-use super::pace::Pace;
-use super::queue::{Bounds, Giver, NotGiven, Nothing, Taker, Wanted, queue};
+use super::commit_delay::{self, CommitDelay};
+use super::queue::{Bounds, Giver, NotGiven, Taker, WaitError, Wanted, queue};
+use super::retention_clock::RetentionClock;
 use super::{Batch, Damage, IndexSize, Retention, Store, StoreError};
 use crate::ledger::Ledger;
 
@@ -128,7 +128,7 @@ impl Writer {
             clock: Arc::new(Standing::new("retention", "clock", &[Cause::Clock])),
         });
         let expiry_every = options.retention_every;
-        let pace = Pace::start(store.newest_arrival_ms()?);
+        let retention_clock = RetentionClock::start(store.newest_arrival_ms()?);
         let thread = Thread {
             store,
             waiting,
@@ -139,10 +139,10 @@ impl Writer {
             expiry_works: true,
             last_expiry: None,
             unlooked_bytes: 0,
-            pace,
+            retention_clock,
             last_group: 0,
             last_commit: Duration::ZERO,
-            lull: Lull::default(),
+            commit_delay: CommitDelay::default(),
         };
         let handle = threads::start("blkin-store", move || thread.run())?;
         Ok((Writer { jobs: Arc::new(jobs), shared }, handle))
@@ -239,11 +239,11 @@ struct Thread {
     /// Bytes that were committed since then.
     unlooked_bytes: usize,
     /// The time that decides which traces are too old.
-    pace: Pace,
+    retention_clock: RetentionClock,
     /// How many batches the last commit had, and how long it took.
     last_group: usize,
     last_commit: Duration,
-    lull: Lull,
+    commit_delay: CommitDelay,
 }
 
 impl Thread {
@@ -253,8 +253,8 @@ impl Thread {
             self.beat();
             match self.group() {
                 Ok(group) => self.commit(group)?,
-                Err(Nothing::Yet) => self.try_disk()?,
-                Err(Nothing::AnyMore) => break,
+                Err(WaitError::TimedOut) => self.try_disk()?,
+                Err(WaitError::GiversGone) => break,
             }
             if self.expiry_is_due() {
                 self.expiry_works = self.expire()?;
@@ -296,7 +296,7 @@ impl Thread {
     /// A commit costs nearly the same for one batch as for many, so with several senders it pays to wait a moment for all of
     /// them. The thread waits until as many more batches are there as the last commit had, but no longer than a commit takes; a
     /// bit longer if that is little and some senders do not wait for answers.
-    fn group(&mut self) -> Result<Vec<Job>, Nothing> {
+    fn group(&mut self) -> Result<Vec<Job>, WaitError> {
         let there = self.waiting.count();
         if there == 0 {
             let pause = if self.expiry_is_due() { Duration::ZERO } else { BEAT_EVERY };
@@ -306,10 +306,12 @@ impl Thread {
         let crowd = Wanted::items(self.last_group + there);
         self.waiting.wait(crowd, self.last_commit.min(MAX_GATHER_TIME))?;
         let expected = self.waiting.count();
-        if self.waiting.bytes() < lull::ENOUGH_BYTES && self.lull.is_due() {
-            self.waiting
-                .wait(Wanted::bytes(lull::ENOUGH_BYTES), lull::LONGEST.saturating_sub(begun.elapsed()))?;
-            self.lull.learn(self.waiting.count() > expected);
+        if self.waiting.bytes() < commit_delay::ENOUGH_BYTES && self.commit_delay.is_due() {
+            self.waiting.wait(
+                Wanted::bytes(commit_delay::ENOUGH_BYTES),
+                commit_delay::LONGEST.saturating_sub(begun.elapsed()),
+            )?;
+            self.commit_delay.learn(self.waiting.count() > expected);
         }
         Ok(self.waiting.take())
     }
@@ -388,7 +390,7 @@ impl Thread {
     }
 
     fn tell_of_clock(&self) {
-        match self.pace.doubt() {
+        match self.retention_clock.doubt() {
             Some(doubt) => {
                 if let Some(begun) = self.shared.clock.failed(Cause::Clock, doubt) {
                     tracing::error!(held_back = begun.held_back, "{doubt}");
@@ -406,7 +408,7 @@ impl Thread {
     fn expire(&mut self) -> Result<bool, StoreError> {
         self.unlooked_bytes = 0;
         let retention = self.shared.retention.get();
-        let now_ms = self.pace.now_ms(retention.max_age_ms);
+        let now_ms = self.retention_clock.now_ms(retention.max_age_ms);
         self.tell_of_clock();
         match self.store.expire(&retention, now_ms) {
             Ok(more) => {

@@ -206,13 +206,13 @@ fn retention_by_size_counts_pieces_kept_from_passed_blocks() {
 /// The hash of everything that decides what is read of a trace.
 fn state_of(store: &dyn Store, trace: u64) -> u64 {
     let mut state = DefaultHasher::new();
-    let mut tell = |visited: &Visited<'_>| {
+    let mut hash = |visited: &Visited<'_>| {
         if visited.id.low() == trace {
-            visited.tell(&mut state)?;
+            visited.hash_state(&mut state)?;
         }
         Ok(ControlFlow::Continue(()))
     };
-    store.traces_by_time(&Wanted::default(), 0..=u64::MAX, &mut tell).unwrap();
+    store.traces_by_time(&Wanted::default(), 0..=u64::MAX, &mut hash).unwrap();
     state.finish()
 }
 

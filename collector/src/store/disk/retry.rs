@@ -46,7 +46,7 @@ impl Retry {
     }
 
     /// Notes, and logs now and then, that the file can only be read.
-    pub(super) fn only_reads(&self) {
+    pub(super) fn note_read_only(&self) {
         if let Some(held_back) = self.begins_to_only_read() {
             tracing::warn!(
                 held_back,

@@ -16,14 +16,14 @@ const MOST_DOUBLINGS: u32 = 6;
 
 /// What the tries so far have shown.
 #[derive(Debug, Default)]
-pub(super) struct Lull {
+pub(super) struct CommitDelay {
     /// How many tries in a row brought nothing.
     in_vain: u32,
     /// Commits until the next try.
     pause: u32,
 }
 
-impl Lull {
+impl CommitDelay {
     /// Whether to wait before this commit.
     pub(super) fn is_due(&mut self) -> bool {
         let is_due = self.pause == 0;
@@ -42,12 +42,12 @@ impl Lull {
 mod tests {
     use super::*;
 
-    fn tries(lull: &mut Lull, commits: usize, something_comes: bool) -> usize {
+    fn tries(delay: &mut CommitDelay, commits: usize, something_comes: bool) -> usize {
         let mut tries = 0;
         for _ in 0..commits {
-            if lull.is_due() {
+            if delay.is_due() {
                 tries += 1;
-                lull.learn(something_comes);
+                delay.learn(something_comes);
             }
         }
         tries
@@ -55,12 +55,12 @@ mod tests {
 
     #[test]
     fn waiting_that_does_not_pay_is_tried_ever_less_often() {
-        let mut lull = Lull::default();
-        assert_eq!(tries(&mut lull, 100, true), 100);
-        assert_eq!(tries(&mut lull, 127, false), 7);
-        assert_eq!(tries(&mut lull, 6400, false), 100);
+        let mut delay = CommitDelay::default();
+        assert_eq!(tries(&mut delay, 100, true), 100);
+        assert_eq!(tries(&mut delay, 127, false), 7);
+        assert_eq!(tries(&mut delay, 6400, false), 100);
         // Once waiting pays again, it is done each time.
-        tries(&mut lull, 64, true);
-        assert_eq!(tries(&mut lull, 100, true), 100);
+        tries(&mut delay, 64, true);
+        assert_eq!(tries(&mut delay, 100, true), 100);
     }
 }

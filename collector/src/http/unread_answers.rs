@@ -24,19 +24,19 @@ const PART_BYTES: usize = 64 << 10;
 
 /// Counts the bytes that answers hold. Clones share the count.
 #[derive(Clone)]
-pub(super) struct Untaken {
+pub(super) struct UnreadAnswers {
     settings: Settings,
     held: Arc<AtomicU64>,
 }
 
-impl Untaken {
-    pub(super) fn new(settings: Settings) -> Untaken {
-        Untaken { settings, held: Arc::default() }
+impl UnreadAnswers {
+    pub(super) fn new(settings: Settings) -> UnreadAnswers {
+        UnreadAnswers { settings, held: Arc::default() }
     }
 
     /// Adds so many bytes to the count, if the total stays within the limit or if nothing else is held.
     fn hold(&self, bytes: u64) -> Option<Held> {
-        let most = self.settings.now().most_untaken_bytes();
+        let most = self.settings.now().most_unread_bytes();
         let with_these = |held: u64| (held == 0 || held + bytes <= most).then_some(held + bytes);
         self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, with_these).ok()?;
         Some(Held { bytes, all: self.held.clone() })
@@ -96,11 +96,11 @@ impl HttpBody for Parts {
 }
 
 /// Counts an answer whose body is complete, or refuses it.
-pub(super) async fn count(State(untaken): State<Untaken>, answer: Response) -> Response {
+pub(super) async fn count(State(unread): State<UnreadAnswers>, answer: Response) -> Response {
     let Some(bytes) = answer.body().size_hint().exact().filter(|&bytes| bytes > SMALL_BYTES) else {
         return answer;
     };
-    let Some(held) = untaken.hold(bytes) else {
+    let Some(held) = unread.hold(bytes) else {
         return Problem::unavailable(
             "all memory for large answers is held by answers that their clients have not read yet: ask again later",
         )
@@ -128,8 +128,8 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     /// The status of an answer of so many bytes, and its body.
-    async fn answered(untaken: &Untaken, bytes: usize) -> (StatusCode, Body) {
-        let answer = count(State(untaken.clone()), Body::from("x".repeat(bytes)).into_response()).await;
+    async fn answered(unread: &UnreadAnswers, bytes: usize) -> (StatusCode, Body) {
+        let answer = count(State(unread.clone()), Body::from("x".repeat(bytes)).into_response()).await;
         (answer.status(), answer.into_body())
     }
 
@@ -145,39 +145,39 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_counts_while_any_part_of_it_is_held() {
-        let untaken = Untaken::new(Settings::new(Config { query_max_mib: 1, ..Config::default() }));
-        let (_, mut body) = answered(&untaken, MIB).await;
+        let unread = UnreadAnswers::new(Settings::new(Config { query_max_mib: 1, ..Config::default() }));
+        let (_, mut body) = answered(&unread, MIB).await;
         let part = part(&mut body).await;
         drop(body);
-        let most = untaken.settings.now().most_untaken_bytes() as usize;
-        assert_eq!(answered(&untaken, most).await.0, StatusCode::SERVICE_UNAVAILABLE);
+        let most = unread.settings.now().most_unread_bytes() as usize;
+        assert_eq!(answered(&unread, most).await.0, StatusCode::SERVICE_UNAVAILABLE);
         drop(part);
-        assert_eq!(answered(&untaken, most).await.0, StatusCode::OK);
+        assert_eq!(answered(&unread, most).await.0, StatusCode::OK);
     }
 
     #[tokio::test]
-    async fn untaken_large_answers_are_limited_in_total() {
+    async fn unread_large_answers_are_limited_in_total() {
         let config = Config { query_concurrency: 1, query_max_mib: 1, ..Config::default() };
-        assert_eq!(config.most_untaken_bytes(), 2 * MIB as u64);
-        let untaken = Untaken::new(Settings::new(config));
-        let (_, mut first) = answered(&untaken, MIB).await;
+        assert_eq!(config.most_unread_bytes(), 2 * MIB as u64);
+        let unread = UnreadAnswers::new(Settings::new(config));
+        let (_, mut first) = answered(&unread, MIB).await;
         assert_eq!(first.size_hint().exact(), Some(MIB as u64));
         assert_eq!(taken(&mut first).await, Some(PART_BYTES));
-        let (status, second) = answered(&untaken, MIB).await;
+        let (status, second) = answered(&unread, MIB).await;
         assert_eq!(status, StatusCode::OK);
-        assert_eq!(answered(&untaken, MIB).await.0, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(answered(&untaken, SMALL_BYTES as usize).await.0, StatusCode::OK, "a small answer");
+        assert_eq!(answered(&unread, MIB).await.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answered(&unread, SMALL_BYTES as usize).await.0, StatusCode::OK, "a small answer");
         let mut rest = 0;
         while let Some(length) = taken(&mut first).await {
             rest += length;
         }
         assert_eq!(rest, MIB - PART_BYTES);
         drop(first);
-        let (status, third) = answered(&untaken, MIB).await;
+        let (status, third) = answered(&unread, MIB).await;
         assert_eq!(status, StatusCode::OK);
         drop((second, third));
         assert_eq!(
-            answered(&untaken, 3 * MIB).await.0,
+            answered(&unread, 3 * MIB).await.0,
             StatusCode::OK,
             "a huge answer, when it is the only one"
         );

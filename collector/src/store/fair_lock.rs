@@ -8,11 +8,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use blkin_daemon::health::BEAT_EVERY;
 
-use super::{Beat, StoreError, go_on};
+use super::{Beat, StoreError, check_beat};
 
 /// The right to do something, which one thread at a time has.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct FairLock {
     line: Mutex<Line>,
     moved: Condvar,
 }
@@ -26,9 +26,9 @@ struct Line {
 
 /// A turn, which is over when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'t>(&'t Turns);
+pub(super) struct Turn<'t>(&'t FairLock);
 
-impl Turns {
+impl FairLock {
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,7 +44,7 @@ impl Turns {
         line.numbers.push_back(number);
         while line.numbers.front() != Some(&number) {
             line = self.moved.wait_timeout(line, BEAT_EVERY).unwrap_or_else(PoisonError::into_inner).0;
-            if let Err(ended) = go_on(beat) {
+            if let Err(ended) = check_beat(beat) {
                 line.numbers.retain(|waiting| *waiting != number);
                 self.moved.notify_all();
                 return Err(ended);
@@ -71,29 +71,29 @@ mod tests {
     use super::*;
 
     /// Returns once so many threads wait or have their turn.
-    fn until_there_are(turns: &Turns, count: usize) {
-        while turns.line().numbers.len() < count {
+    fn until_there_are(lock: &FairLock, count: usize) {
+        while lock.line().numbers.len() < count {
             thread::yield_now();
         }
     }
 
     #[test]
     fn waiting_threads_go_before_one_that_just_had_a_turn() {
-        let turns = Turns::default();
+        let lock = FairLock::default();
         let (went, order) = channel();
-        let first = turns.take(TO_THE_END).unwrap();
+        let first = lock.take(TO_THE_END).unwrap();
         thread::scope(|scope| {
             for name in ["second", "third"] {
-                let (turns, went) = (&turns, went.clone());
-                let before = turns.line().numbers.len();
+                let (lock, went) = (&lock, went.clone());
+                let before = lock.line().numbers.len();
                 scope.spawn(move || {
-                    let _turn = turns.take(TO_THE_END).unwrap();
+                    let _turn = lock.take(TO_THE_END).unwrap();
                     went.send(name).unwrap();
                 });
-                until_there_are(turns, before + 1);
+                until_there_are(lock, before + 1);
             }
             drop(first);
-            let _again = turns.take(TO_THE_END).unwrap();
+            let _again = lock.take(TO_THE_END).unwrap();
             went.send("first again").unwrap();
         });
         assert_eq!(order.iter().take(3).collect::<Vec<_>>(), ["second", "third", "first again"]);
@@ -101,12 +101,12 @@ mod tests {
 
     #[test]
     fn a_waiting_thread_beats_and_may_give_up_its_place() {
-        let turns = Turns::default();
-        let first = turns.take(TO_THE_END).unwrap();
-        let given_up = turns.take(&|| ControlFlow::Break(()));
+        let lock = FairLock::default();
+        let first = lock.take(TO_THE_END).unwrap();
+        let given_up = lock.take(&|| ControlFlow::Break(()));
         assert!(matches!(given_up, Err(StoreError::Ended)));
         drop(first);
-        drop(turns.take(TO_THE_END).unwrap());
-        assert!(turns.line().numbers.is_empty());
+        drop(lock.take(TO_THE_END).unwrap());
+        assert!(lock.line().numbers.is_empty());
     }
 }

@@ -45,7 +45,7 @@ struct Followed {
     /// The head in which it came last.
     head: u64,
     /// Whether it was logged that the trace is large.
-    is_told: bool,
+    is_logged: bool,
 }
 
 impl Followed {
@@ -55,8 +55,8 @@ impl Followed {
     }
 
     /// Logs once that it is large.
-    fn tell(&mut self, trace: TraceId) {
-        if !std::mem::replace(&mut self.is_told, true) {
+    fn log_large_once(&mut self, trace: TraceId) {
+        if !std::mem::replace(&mut self.is_logged, true) {
             tracing::warn!(
                 %trace,
                 "a trace is too large to remember all that is stored of it: spans of it that are sent again are stored \
@@ -68,7 +68,7 @@ impl Followed {
 
 /// Traces, and the stamps of their stored pieces.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct StoredStamps {
     /// The traces, each with the range of its stamps in `once`; the range is empty if they are in `again`.
     traces: HashMap<TraceId, Range<usize>, RandomState>,
     /// Stamps of traces that came with one commit.
@@ -97,7 +97,7 @@ pub(super) enum New {
 
 /// What a commit finds to be known of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum TraceHistory {
     /// Nothing of it is stored.
     Fresh,
     /// Everything that is stored of it came since the head began, and is remembered.
@@ -106,7 +106,7 @@ pub(super) enum Standing {
     Followed,
 }
 
-impl Known {
+impl StoredStamps {
     /// Forgets everything, because rows may be gone: to remember pieces that are not stored would lose them when they come again.
     pub(super) fn forget(&mut self) {
         self.forget_head();
@@ -140,7 +140,7 @@ impl Known {
                 self.followed.iter().map(|(id, followed)| (followed.head, *id)).collect();
             oldest.sort_unstable_by_key(|(head, _)| *head);
             for (_, id) in oldest {
-                self.let_go(id);
+                self.drop_stamps_or_trace(id);
                 if self.kept <= most {
                     break;
                 }
@@ -148,13 +148,13 @@ impl Known {
         }
     }
 
-    fn let_go(&mut self, trace: TraceId) {
+    fn drop_stamps_or_trace(&mut self, trace: TraceId) {
         let Some(large) = self.followed.get_mut(&trace).filter(|followed| followed.stamps.len() > LARGE)
         else {
             return self.follow_no_more(trace);
         };
         self.kept -= std::mem::take(&mut large.stamps).len();
-        large.tell(trace);
+        large.log_large_once(trace);
     }
 
     fn follow_no_more(&mut self, trace: TraceId) {
@@ -166,18 +166,18 @@ impl Known {
     /// Forgets the traces that retention has removed, so that they count as new if they come again. Their stamps in `again`
     /// cannot be told from those of others, so then the whole head is forgotten. That is rare, because nearly all removed traces
     /// came long before this head.
-    pub(super) fn leave(&mut self, passed: &Passed) {
-        if passed.left_unread {
+    pub(super) fn forget_removed(&mut self, passed: &Passed) {
+        if passed.removed_unread {
             self.forget();
         }
-        passed.left.iter().for_each(|trace| self.follow_no_more(*trace));
-        if passed.left.iter().any(|trace| self.traces.contains_key(trace)) {
+        passed.removed_traces.iter().for_each(|trace| self.follow_no_more(*trace));
+        if passed.removed_traces.iter().any(|trace| self.traces.contains_key(trace)) {
             self.forget_head();
         }
     }
 
     /// For a trace that comes again: whether it first came since the head began, so that all its stored pieces are remembered.
-    pub(super) fn knows(&mut self, trace: TraceId) -> bool {
+    pub(super) fn recall(&mut self, trace: TraceId) -> bool {
         let Some(stamps) = self.traces.get_mut(&trace) else { return false };
         self.again.extend(&self.once[std::mem::take(stamps)]);
         true
@@ -196,9 +196,9 @@ impl Known {
             stamps.extend(part.identities);
         }
         self.traces.remove(&trace);
-        let mut followed = Followed { stamps, time: stored.time, head: self.head, is_told: false };
+        let mut followed = Followed { stamps, time: stored.time, head: self.head, is_logged: false };
         if !stored.is_all {
-            followed.tell(trace);
+            followed.log_large_once(trace);
         }
         self.kept += followed.size();
         self.followed.insert(trace, followed);
@@ -212,20 +212,20 @@ impl Known {
     }
 
     /// Adds the time of new pieces to a trace, if it is followed.
-    pub(super) fn tell(&mut self, trace: TraceId, time: &Time) {
+    pub(super) fn add_time(&mut self, trace: TraceId, time: &Time) {
         if let Some(followed) = self.followed.get_mut(&trace) {
             followed.time.add(time);
         }
     }
 
     /// How much of a piece is new; from now on, all of it is known. `place` is that of its trace in the commit.
-    pub(super) fn new_part(&mut self, part: &Part<'_>, standing: Standing, place: usize) -> New {
-        if part.entry.whole.is_some_and(|whole| !self.insert(whole, standing, (part.entry.trace, place))) {
+    pub(super) fn new_part(&mut self, part: &Part<'_>, history: TraceHistory, place: usize) -> New {
+        if part.entry.whole.is_some_and(|whole| !self.insert(whole, history, (part.entry.trace, place))) {
             return New::Nothing;
         }
         let mut known = 0;
         let mut note = |identity: &Stamp| {
-            let is_new = self.insert(*identity, standing, (part.entry.trace, place));
+            let is_new = self.insert(*identity, history, (part.entry.trace, place));
             known += usize::from(!is_new);
             is_new
         };
@@ -238,17 +238,17 @@ impl Known {
         }
     }
 
-    fn insert(&mut self, stamp: Stamp, standing: Standing, (trace, place): (TraceId, usize)) -> bool {
-        match standing {
+    fn insert(&mut self, stamp: Stamp, history: TraceHistory, (trace, place): (TraceId, usize)) -> bool {
+        match history {
             // If the trace is followed no more, nothing is known of it, and its piece must not be lost.
-            Standing::Followed => {
+            TraceHistory::Followed => {
                 let is_new = |followed: &mut Followed| followed.stamps.insert(stamp);
                 let is_new = self.followed.get_mut(&trace).map(is_new);
                 self.kept += usize::from(is_new == Some(true));
                 is_new.unwrap_or(true)
             }
-            Standing::GoesOn => self.again.insert(stamp),
-            Standing::Fresh => {
+            TraceHistory::GoesOn => self.again.insert(stamp),
+            TraceHistory::Fresh => {
                 let is_new = self.now.insert(stamp);
                 if is_new {
                     self.in_order.push((place, stamp));
@@ -296,24 +296,24 @@ mod tests {
     }
 
     /// Commits pieces of traces, where the place of each trace is its number; returns which pieces are new.
-    fn commit(known: &mut Known, of: &[(i64, i64)]) -> Vec<bool> {
+    fn commit(stamps: &mut StoredStamps, of: &[(i64, i64)]) -> Vec<bool> {
         let trace_at = |place| TraceId::new(0, place as u64).unwrap();
-        let mut standings: HashMap<usize, Standing> = HashMap::new();
+        let mut histories: HashMap<usize, TraceHistory> = HashMap::new();
         let pieces = pieces(of);
         let is_new = pieces.parts().map(|part| {
             let place = part.entry.trace.low() as usize;
-            let standing = *standings.entry(place).or_insert_with(|| {
+            let history = *histories.entry(place).or_insert_with(|| {
                 let trace = trace_at(place);
-                if known.knows(trace) {
-                    return Standing::GoesOn;
+                if stamps.recall(trace) {
+                    return TraceHistory::GoesOn;
                 }
-                known.begin(trace);
-                Standing::Fresh
+                stamps.begin(trace);
+                TraceHistory::Fresh
             });
-            known.new_part(&part, standing, place) == New::All
+            stamps.new_part(&part, history, place) == New::All
         });
         let is_new = is_new.collect();
-        known.end(trace_at);
+        stamps.end(trace_at);
         is_new
     }
 
@@ -326,163 +326,168 @@ mod tests {
         };
         let fixed = foldhash::fast::FixedState::default();
         assert_eq!(hashes(&|id| fixed.hash_one(id)), 1);
-        let known = Known::default();
-        assert!(hashes(&|id| known.traces.hasher().hash_one(id)) > 90);
+        let stamps = StoredStamps::default();
+        assert!(hashes(&|id| stamps.traces.hasher().hash_one(id)) > 90);
     }
 
     #[test]
     fn each_store_hashes_with_its_own_seed() {
-        let [one, other] = [Known::default(), Known::default()];
-        let of_traces = |known: &Known| known.traces.hasher().hash_one(7);
-        let of_stamps = |known: &Known| [&known.again, &known.now].map(|set| set.hasher().hash_one(7));
+        let [one, other] = [StoredStamps::default(), StoredStamps::default()];
+        let of_traces = |stamps: &StoredStamps| stamps.traces.hasher().hash_one(7);
+        let of_stamps =
+            |stamps: &StoredStamps| [&stamps.again, &stamps.now].map(|set| set.hasher().hash_one(7));
         assert!(of_traces(&one) != of_traces(&other) && of_stamps(&one) != of_stamps(&other));
     }
 
     #[test]
     fn followed_traces_take_bounded_memory_within_one_head() {
-        let mut known = Known::default();
+        let mut stamps = StoredStamps::default();
         let most = MOST_KEPT / (OF_TRACE + 1);
         let stored = stored(&[(1, 1)]);
         for number in 1..=most as u64 + 1 {
-            known.remember(TraceId::new(0, number).unwrap(), &stored);
+            stamps.remember(TraceId::new(0, number).unwrap(), &stored);
         }
-        assert_eq!(known.kept, (most + 1) * (OF_TRACE + 1));
-        known.end(|_| unreachable!("nothing came for the first time"));
-        assert!(known.kept <= MOST_KEPT / 2 && known.followed.len() <= most / 2, "{}", known.kept);
-        assert_eq!(known.kept, known.followed.values().map(Followed::size).sum::<usize>());
-        known.forget();
-        assert_eq!((known.kept, known.followed.len()), (0, 0));
+        assert_eq!(stamps.kept, (most + 1) * (OF_TRACE + 1));
+        stamps.end(|_| unreachable!("nothing came for the first time"));
+        assert!(stamps.kept <= MOST_KEPT / 2 && stamps.followed.len() <= most / 2, "{}", stamps.kept);
+        assert_eq!(stamps.kept, stamps.followed.values().map(Followed::size).sum::<usize>());
+        stamps.forget();
+        assert_eq!((stamps.kept, stamps.followed.len()), (0, 0));
     }
 
     #[test]
     fn a_large_trace_is_followed_without_room_for_all_of_it() {
-        let mut known = Known::default();
+        let mut stamps = StoredStamps::default();
         let trace = TraceId::new(0, 1).unwrap();
         let is_stored: Vec<_> = (1..LARGE as i64 + 2).map(|id| (1, id)).collect();
-        known.remember(trace, &stored(&is_stored));
-        known.bound(LARGE);
-        assert!(known.follow(trace).is_some(), "a large trace stays followed");
-        assert_eq!(known.kept, OF_TRACE);
+        stamps.remember(trace, &stored(&is_stored));
+        stamps.bound(LARGE);
+        assert!(stamps.follow(trace).is_some(), "a large trace stays followed");
+        assert_eq!(stamps.kept, OF_TRACE);
         let came = pieces(&[(1, 7)]);
-        let mut come = || known.new_part(&came.parts().next().unwrap(), Standing::Followed, 0);
+        let mut come = || stamps.new_part(&came.parts().next().unwrap(), TraceHistory::Followed, 0);
         assert_eq!([come(), come()], [New::All, New::Nothing]);
-        known.bound(0);
-        assert_eq!((known.follow(trace), known.kept), (None, 0), "a small trace is dropped, and read again");
+        stamps.bound(0);
+        assert_eq!(
+            (stamps.follow(trace), stamps.kept),
+            (None, 0),
+            "a small trace is dropped, and read again"
+        );
     }
 
     #[test]
     fn a_piece_is_new_only_once_across_commits() {
-        let mut known = Known::default();
-        assert_eq!(commit(&mut known, &[(1, 1), (2, 1), (1, 2), (1, 1)]), [true, true, true, false]);
-        assert_eq!(commit(&mut known, &[(3, 1)]), [true]);
-        assert_eq!(commit(&mut known, &[(1, 2), (1, 3), (1, 1), (1, 3)]), [false, true, false, false]);
-        assert_eq!(commit(&mut known, &[(1, 3), (2, 2), (2, 1), (3, 1)]), [false, true, false, false]);
-        known.forget();
-        assert_eq!(commit(&mut known, &[(1, 1), (3, 1)]), [true, true]);
+        let mut stamps = StoredStamps::default();
+        assert_eq!(commit(&mut stamps, &[(1, 1), (2, 1), (1, 2), (1, 1)]), [true, true, true, false]);
+        assert_eq!(commit(&mut stamps, &[(3, 1)]), [true]);
+        assert_eq!(commit(&mut stamps, &[(1, 2), (1, 3), (1, 1), (1, 3)]), [false, true, false, false]);
+        assert_eq!(commit(&mut stamps, &[(1, 3), (2, 2), (2, 1), (3, 1)]), [false, true, false, false]);
+        stamps.forget();
+        assert_eq!(commit(&mut stamps, &[(1, 1), (3, 1)]), [true, true]);
     }
 
     #[test]
     fn forgetting_discards_an_unfinished_commit() {
-        let mut known = Known::default();
+        let mut stamps = StoredStamps::default();
         let trace_at = |place| TraceId::new(0, place as u64).unwrap();
         let came = pieces(&[(1, 1)]);
-        let come = |known: &mut Known| {
-            known.begin(trace_at(1));
-            known.new_part(&came.parts().next().unwrap(), Standing::Fresh, 1)
+        let come = |stamps: &mut StoredStamps| {
+            stamps.begin(trace_at(1));
+            stamps.new_part(&came.parts().next().unwrap(), TraceHistory::Fresh, 1)
         };
-        assert_eq!(come(&mut known), New::All);
-        known.forget();
-        assert_eq!(come(&mut known), New::All);
-        known.forget();
-        known.end(trace_at);
-        assert!(!known.knows(trace_at(1)));
+        assert_eq!(come(&mut stamps), New::All);
+        stamps.forget();
+        assert_eq!(come(&mut stamps), New::All);
+        stamps.forget();
+        stamps.end(trace_at);
+        assert!(!stamps.recall(trace_at(1)));
     }
 
     #[test]
     fn a_new_head_keeps_only_followed_traces() {
-        let mut known = Known::default();
-        commit(&mut known, &[(1, 1), (2, 1)]);
-        commit(&mut known, &[(1, 2)]);
-        known.remember(TraceId::new(0, 3).unwrap(), &stored(&[(3, 1)]));
-        known.begin_head();
-        assert_eq!((known.traces.len(), known.once.len(), known.again.len()), (0, 0, 0));
-        assert_eq!(known.followed.len(), 1);
-        assert_eq!(commit(&mut known, &[(1, 1), (1, 2), (2, 1)]), [true; 3]);
+        let mut stamps = StoredStamps::default();
+        commit(&mut stamps, &[(1, 1), (2, 1)]);
+        commit(&mut stamps, &[(1, 2)]);
+        stamps.remember(TraceId::new(0, 3).unwrap(), &stored(&[(3, 1)]));
+        stamps.begin_head();
+        assert_eq!((stamps.traces.len(), stamps.once.len(), stamps.again.len()), (0, 0, 0));
+        assert_eq!(stamps.followed.len(), 1);
+        assert_eq!(commit(&mut stamps, &[(1, 1), (1, 2), (2, 1)]), [true; 3]);
     }
 
     #[test]
     fn a_trace_is_followed_until_it_is_silent_for_some_heads() {
-        let mut known = Known::default();
+        let mut stamps = StoredStamps::default();
         let [silent, active] = [1, 2].map(|id| TraceId::new(0, id).unwrap());
         for trace in [silent, active] {
-            known.remember(trace, &stored(&[(1, 1)]));
+            stamps.remember(trace, &stored(&[(1, 1)]));
         }
         for _ in 0..PATIENCE {
-            known.begin_head();
-            assert!(known.follow(active).is_some());
+            stamps.begin_head();
+            assert!(stamps.follow(active).is_some());
         }
-        assert!(known.followed.contains_key(&silent));
-        known.begin_head();
-        assert!(!known.followed.contains_key(&silent) && known.follow(active).is_some());
-        assert_eq!(known.kept, OF_TRACE + 1);
+        assert!(stamps.followed.contains_key(&silent));
+        stamps.begin_head();
+        assert!(!stamps.followed.contains_key(&silent) && stamps.follow(active).is_some());
+        assert_eq!(stamps.kept, OF_TRACE + 1);
     }
 
     #[test]
     fn the_longest_silent_followed_traces_are_dropped_first() {
         for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1]] {
-            let mut known = Known::default();
+            let mut stamps = StoredStamps::default();
             let of = |id| TraceId::new(0, id).unwrap();
             for id in order {
-                known.remember(of(id), &stored(&[(1, 1)]));
+                stamps.remember(of(id), &stored(&[(1, 1)]));
             }
             for came in 1..=3 {
-                known.begin_head();
-                known.follow(of(came));
+                stamps.begin_head();
+                stamps.follow(of(came));
             }
             let each = OF_TRACE + 1;
-            (0..2).for_each(|_| known.bound(2 * each));
-            let left = || [1, 2, 3].map(|id| known.followed.contains_key(&of(id)));
-            assert_eq!((left(), known.kept), ([false, true, true], 2 * each), "{order:?}");
+            (0..2).for_each(|_| stamps.bound(2 * each));
+            let left = || [1, 2, 3].map(|id| stamps.followed.contains_key(&of(id)));
+            assert_eq!((left(), stamps.kept), ([false, true, true], 2 * each), "{order:?}");
         }
     }
 
     #[test]
     fn expiring_blocks_unread_stops_following_traces() {
         let trace = TraceId::new(0, 1).unwrap();
-        let leave = |left_unread| {
-            let mut known = Known::default();
-            known.remember(trace, &stored(&[(1, 1)]));
-            known.leave(&Passed { end: 0, left: HashSet::new(), left_unread });
-            known.follow(trace).is_some()
+        let still_followed = |removed_unread| {
+            let mut stamps = StoredStamps::default();
+            stamps.remember(trace, &stored(&[(1, 1)]));
+            stamps.forget_removed(&Passed { end: 0, removed_traces: HashSet::new(), removed_unread });
+            stamps.follow(trace).is_some()
         };
-        assert_eq!([false, true].map(leave), [true, false]);
+        assert_eq!([false, true].map(still_followed), [true, false]);
     }
 
     #[test]
     fn an_expired_trace_counts_as_new_when_it_comes_again() {
-        let mut known = Known::default();
-        commit(&mut known, &[(1, 1)]);
-        let left = [1, 2].map(|id| TraceId::new(0, id).unwrap()).into();
-        known.leave(&Passed { end: 0, left, left_unread: false });
-        assert_eq!(commit(&mut known, &[(1, 1)]), [true]);
+        let mut stamps = StoredStamps::default();
+        commit(&mut stamps, &[(1, 1)]);
+        let removed_traces = [1, 2].map(|id| TraceId::new(0, id).unwrap()).into();
+        stamps.forget_removed(&Passed { end: 0, removed_traces, removed_unread: false });
+        assert_eq!(commit(&mut stamps, &[(1, 1)]), [true]);
     }
 
     #[test]
     fn a_piece_of_a_trace_no_longer_followed_is_new() {
         let came = pieces(&[(1, 1)]);
         let part = came.parts().next().unwrap();
-        assert_eq!(Known::default().new_part(&part, Standing::Followed, 1), New::All);
+        assert_eq!(StoredStamps::default().new_part(&part, TraceHistory::Followed, 1), New::All);
     }
 
     #[test]
     fn a_trace_remembered_late_is_followed_and_no_longer_known() {
-        let mut known = Known::default();
+        let mut stamps = StoredStamps::default();
         let trace = TraceId::new(0, 1).unwrap();
-        (0..=PATIENCE).for_each(|_| known.begin_head());
-        known.begin(trace);
-        known.remember(trace, &stored(&[(1, 1)]));
-        assert!(!known.knows(trace));
-        known.begin_head();
-        assert!(known.follow(trace).is_some());
+        (0..=PATIENCE).for_each(|_| stamps.begin_head());
+        stamps.begin(trace);
+        stamps.remember(trace, &stored(&[(1, 1)]));
+        assert!(!stamps.recall(trace));
+        stamps.begin_head();
+        assert!(stamps.follow(trace).is_some());
     }
 }

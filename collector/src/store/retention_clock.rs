@@ -20,7 +20,7 @@ const BELIEVED_MS: u64 = 60_000;
 
 /// Retention's time.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RetentionClock {
     time_ms: u64,
     real_ms: u64,
     /// When the newest piece arrived that was in the store at the start.
@@ -65,10 +65,10 @@ impl fmt::Display for Doubt {
     }
 }
 
-impl Pace {
+impl RetentionClock {
     /// Begins with the clock's time; `newest_ms` is when the newest stored piece arrived.
-    pub(super) fn start(newest_ms: u64) -> Pace {
-        Pace { time_ms: now_ms(), real_ms: real_ms(), newest_ms, jump: None }
+    pub(super) fn start(newest_ms: u64) -> RetentionClock {
+        RetentionClock { time_ms: now_ms(), real_ms: real_ms(), newest_ms, jump: None }
     }
 
     /// Retention's time in milliseconds since 1970; traces are kept for `max_age_ms`.
@@ -113,80 +113,80 @@ mod tests {
     const MAX_AGE_MS: u64 = 7 * DAY_MS;
 
     /// Begun when the clock said `day`; the newest piece in the store is of `newest_day`.
-    fn begun(day: u64, newest_day: u64) -> Pace {
-        Pace { time_ms: day * DAY_MS, real_ms: 7, newest_ms: newest_day * DAY_MS, jump: None }
+    fn begun(day: u64, newest_day: u64) -> RetentionClock {
+        RetentionClock { time_ms: day * DAY_MS, real_ms: 7, newest_ms: newest_day * DAY_MS, jump: None }
     }
 
     #[test]
-    fn the_pace_follows_small_clock_changes_and_steps_back() {
-        let mut pace = begun(1_000, 1_000);
+    fn the_retention_clock_follows_small_clock_changes_and_steps_back() {
+        let mut clock = begun(1_000, 1_000);
         for (clock_ms, real_ms) in [
             (1_000 * DAY_MS + 500, 507),
             (1_000 * DAY_MS + 30_500, 507),
             (1_000 * DAY_MS - 20_000, 1_507),
             (1_001 * DAY_MS - 20_000, 1_507 + DAY_MS),
         ] {
-            assert_eq!(pace.at(clock_ms, real_ms, MAX_AGE_MS), clock_ms);
-            assert_eq!(pace.doubt(), None);
+            assert_eq!(clock.at(clock_ms, real_ms, MAX_AGE_MS), clock_ms);
+            assert_eq!(clock.doubt(), None);
         }
-        assert_eq!(pace.at(990 * DAY_MS, 1_507 + DAY_MS, MAX_AGE_MS), 990 * DAY_MS);
+        assert_eq!(clock.at(990 * DAY_MS, 1_507 + DAY_MS, MAX_AGE_MS), 990 * DAY_MS);
     }
 
     #[test]
     fn a_jump_of_the_clock_is_distrusted_until_it_is_undone() {
-        let mut pace = begun(1_000, 999);
+        let mut clock = begun(1_000, 999);
         for passed in [1_000, 60_000, DAY_MS] {
-            assert_eq!(pace.at(1_400 * DAY_MS + passed, 7 + passed, MAX_AGE_MS), 1_000 * DAY_MS + passed);
-            assert_eq!(pace.doubt(), Some(Doubt::Ahead(400 * DAY_MS)));
+            assert_eq!(clock.at(1_400 * DAY_MS + passed, 7 + passed, MAX_AGE_MS), 1_000 * DAY_MS + passed);
+            assert_eq!(clock.doubt(), Some(Doubt::Ahead(400 * DAY_MS)));
         }
-        assert_eq!(pace.at(1_001 * DAY_MS + 20, 7 + DAY_MS + 10, MAX_AGE_MS), 1_001 * DAY_MS + 20);
-        assert_eq!(pace.doubt(), None);
+        assert_eq!(clock.at(1_001 * DAY_MS + 20, 7 + DAY_MS + 10, MAX_AGE_MS), 1_001 * DAY_MS + 20);
+        assert_eq!(clock.doubt(), None);
     }
 
     #[test]
     fn a_jump_of_the_clock_is_accepted_after_the_maximum_age() {
-        let mut pace = begun(1_000, 999);
-        let jumped = |pace: &mut Pace, days: u64, passed: u64| {
-            pace.at((1_000 + days) * DAY_MS + passed, 7 + passed, MAX_AGE_MS)
+        let mut clock = begun(1_000, 999);
+        let jumped = |clock: &mut RetentionClock, days: u64, passed: u64| {
+            clock.at((1_000 + days) * DAY_MS + passed, 7 + passed, MAX_AGE_MS)
         };
-        assert_eq!(jumped(&mut pace, 400, 0), 1_000 * DAY_MS);
-        assert_eq!(jumped(&mut pace, 400, DAY_MS), 1_001 * DAY_MS);
+        assert_eq!(jumped(&mut clock, 400, 0), 1_000 * DAY_MS);
+        assert_eq!(jumped(&mut clock, 400, DAY_MS), 1_001 * DAY_MS);
         // A second jump: pieces that arrived between the two must be kept just as long.
-        assert_eq!(jumped(&mut pace, 800, 2 * DAY_MS), 1_002 * DAY_MS);
-        assert_eq!(jumped(&mut pace, 800, 2 * DAY_MS + MAX_AGE_MS - 1), 1_002 * DAY_MS + MAX_AGE_MS - 1);
-        assert!(pace.doubt().is_some());
-        assert_eq!(jumped(&mut pace, 800, 2 * DAY_MS + MAX_AGE_MS), 1_802 * DAY_MS + MAX_AGE_MS);
-        assert_eq!(pace.doubt(), None);
+        assert_eq!(jumped(&mut clock, 800, 2 * DAY_MS), 1_002 * DAY_MS);
+        assert_eq!(jumped(&mut clock, 800, 2 * DAY_MS + MAX_AGE_MS - 1), 1_002 * DAY_MS + MAX_AGE_MS - 1);
+        assert!(clock.doubt().is_some());
+        assert_eq!(jumped(&mut clock, 800, 2 * DAY_MS + MAX_AGE_MS), 1_802 * DAY_MS + MAX_AGE_MS);
+        assert_eq!(clock.doubt(), None);
     }
 
     #[test]
     fn without_a_maximum_age_a_clock_jump_is_never_accepted() {
-        let mut pace = begun(1_000, 999);
-        assert_eq!(pace.at(1_400 * DAY_MS, 7, 0), 1_000 * DAY_MS);
-        assert_eq!(pace.at(1_500 * DAY_MS, 7 + 100 * DAY_MS, 0), 1_100 * DAY_MS);
+        let mut clock = begun(1_000, 999);
+        assert_eq!(clock.at(1_400 * DAY_MS, 7, 0), 1_000 * DAY_MS);
+        assert_eq!(clock.at(1_500 * DAY_MS, 7 + 100 * DAY_MS, 0), 1_100 * DAY_MS);
     }
 
     #[test]
     fn a_clock_behind_the_store_is_trusted_once_set_right() {
-        let mut pace = begun(1, 1_000);
-        assert_eq!(pace.at(DAY_MS + 10, 17, MAX_AGE_MS), DAY_MS + 10);
-        assert_eq!(pace.doubt(), Some(Doubt::Behind(999 * DAY_MS - 10)));
-        assert_eq!(pace.at(900 * DAY_MS, 27, MAX_AGE_MS), DAY_MS + 20, "still behind");
-        assert_eq!(pace.doubt(), Some(Doubt::Ahead(899 * DAY_MS - 20)));
-        assert_eq!(pace.at(1_003 * DAY_MS, 37, MAX_AGE_MS), 1_003 * DAY_MS);
-        assert_eq!(pace.doubt(), None);
+        let mut clock = begun(1, 1_000);
+        assert_eq!(clock.at(DAY_MS + 10, 17, MAX_AGE_MS), DAY_MS + 10);
+        assert_eq!(clock.doubt(), Some(Doubt::Behind(999 * DAY_MS - 10)));
+        assert_eq!(clock.at(900 * DAY_MS, 27, MAX_AGE_MS), DAY_MS + 20, "still behind");
+        assert_eq!(clock.doubt(), Some(Doubt::Ahead(899 * DAY_MS - 20)));
+        assert_eq!(clock.at(1_003 * DAY_MS, 37, MAX_AGE_MS), 1_003 * DAY_MS);
+        assert_eq!(clock.doubt(), None);
         assert_eq!(
-            pace.at(1_400 * DAY_MS, 47, MAX_AGE_MS),
+            clock.at(1_400 * DAY_MS, 47, MAX_AGE_MS),
             1_003 * DAY_MS + 10,
             "a further jump is distrusted like any other"
         );
     }
 
     #[test]
-    fn the_pace_starts_at_the_clocks_time() {
-        let mut pace = Pace::start(0);
+    fn the_retention_clock_starts_at_the_clocks_time() {
+        let mut clock = RetentionClock::start(0);
         let before = now_ms();
-        let now = pace.now_ms(MAX_AGE_MS);
+        let now = clock.now_ms(MAX_AGE_MS);
         assert!((before..=now_ms()).contains(&now), "{now}");
     }
 }

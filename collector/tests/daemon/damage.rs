@@ -1,5 +1,6 @@
 //! A store whose file was damaged while the collector was not running: it starts without help, and acknowledged spans are there.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -112,17 +113,45 @@ fn a_file_set_aside_by_an_interrupted_start_is_salvaged() {
     );
 }
 
+/// The number of each needle in these bytes, and where it ends.
+fn needle_ends(bytes: &[u8]) -> Vec<(u64, usize)> {
+    let (text, length) = (b"needle ", needle(0).len());
+    let of_place = |at: usize| {
+        let number = bytes.get(at + text.len()..at + length)?;
+        Some((str::from_utf8(number).ok()?.parse().ok()?, at + length))
+    };
+    places(text, bytes).into_iter().filter_map(of_place).collect()
+}
+
+/// Each piece that lies whole in what is left of the file is found, wherever that is.
 #[test]
 fn a_torn_file_yields_its_whole_pieces_and_a_balanced_ledger() {
-    let folder = tempfile::tempdir().unwrap();
-    let bytes = filled(folder.path());
-    for eighths in 0..8 {
-        write(folder.path(), &bytes[..bytes.len() / 8 * eighths]);
+    /// A piece is shorter than this.
+    const PIECE_BYTES: usize = 256;
+    let bytes = filled(tempfile::tempdir().unwrap().path());
+    let needles = needle_ends(&bytes);
+    let with_needle_before = |end| {
+        let before = needles.iter().filter(|(_, needle_end)| *needle_end <= end);
+        before.map(|(number, _)| *number).collect::<HashSet<u64>>().len() as u64
+    };
+    let recovered = [0, 1, 2, 3, 4, 5, 6, 7].map(|eighths| {
+        let folder = tempfile::tempdir().unwrap();
+        let length = bytes.len() / 8 * eighths;
+        write(folder.path(), &bytes[..length]);
         let store = open(folder.path());
         let whole = whole_traces(&store);
         assert_eq!(whole, store.count().unwrap().spans);
-        assert!(store.ledger().unwrap().balances());
-    }
+        let ledger = store.ledger().unwrap();
+        assert!(ledger.balances(), "{eighths} eighths: {ledger:?}");
+        // A piece may end up to so many bytes behind its needle.
+        let expected = with_needle_before(length.saturating_sub(PIECE_BYTES))..=with_needle_before(length);
+        assert!(expected.contains(&whole), "{eighths} eighths: {whole} traces instead of {expected:?}");
+        whole
+    });
+    assert!(recovered.is_sorted(), "more of the file must not yield less: {recovered:?}");
+    assert_eq!(recovered[0], 0, "nothing is in an empty file");
+    // The file grows ahead of what is written, so its pieces lie in its first part, except those written last or moved.
+    assert!(recovered[7] > TRACES / 2, "most pieces lie in the first seven eighths: {recovered:?}");
 }
 
 #[test]

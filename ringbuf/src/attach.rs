@@ -93,7 +93,7 @@ pub struct ProgramCounters {
     pub starting: u64,
     /// Lost: ring full, and the consumer waits at a hole.
     pub stalled: u64,
-    /// Not lost, but with a text cut.
+    /// Calls with a text that was cut, whether or not their record found room.
     pub truncated: u64,
     /// Texts for which the table of names had no room.
     pub not_interned: u64,

@@ -11,7 +11,8 @@
 //! - Calls go out in their order, and each is sent again until it is done; the caller may forget it only then.
 //! - After `TRY_LATER` or an exception, nothing is sent before every call under way has its answer. Calls behind one that was
 //!   answered with `TRY_LATER` may be done before it: only with a window of one call does everything arrive in order.
-//! - Only a call whose connection broke before its answer may arrive twice. No call stays `Sent` once its connection is gone:
+//! - Of the calls that are sent here, only one whose connection broke before its answer may arrive twice. (After [`Pipeline::clear`]
+//!   the caller sends acknowledged calls again that it has not popped.) No call stays `Sent` once its connection is gone:
 //!   it would take the answer to another call for its own.
 
 use std::collections::VecDeque;

@@ -74,9 +74,12 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
     counter(encoder, "blkin_program_committed", "records that got a place in a ring", |t| {
         t.counters.committed
     })?;
-    counter(encoder, "blkin_program_truncated", "records in which a text was cut short", |t| {
-        t.counters.truncated
-    })?;
+    counter(
+        encoder,
+        "blkin_program_truncated",
+        "calls to record with a text that was cut, whether or not the record found room",
+        |t| t.counters.truncated,
+    )?;
     counter(encoder, "blkin_program_not_interned", "texts for which the table of names had no room", |t| {
         t.counters.not_interned
     })?;

@@ -138,7 +138,8 @@ public:
 	// A span that is not sampled: valid() is false.
 	Trace() : blkin_trace(), _name() {}
 	// A child of parent, at parent's endpoint if ep is NULL; not valid if neither is there. A new root if parent is NULL
-	// or not valid.
+	// or not valid: with sampling, part of a request that is not sampled may so become a trace of its own. To inherit that
+	// it is not sampled, use a ScopedSpan, or pass parent->get_info() and child = true.
 	Trace(const char *span, const Endpoint *ep, const Trace *parent = nullptr) : Trace() { init(span, ep, parent); }
 	// The span with the ids *i or, if child is true, a child of it. Not valid if i is NULL, or if a child has no ep.
 	Trace(const char *span, const Endpoint *ep, const blkin_trace_info *i, bool child = false) : Trace()

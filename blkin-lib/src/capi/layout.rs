@@ -105,15 +105,15 @@ pub(super) const INTEGER: c_uint = 1;
 /// `ANNOT_TIMESTAMP`.
 pub(super) const TIMESTAMP: c_uint = 2;
 
-// SAFETY: integers, of which any value is valid.
+// SAFETY: integers, of which any value is valid (Invariant 8).
 unsafe impl Zeroable for TraceInfo {}
-// SAFETY: bytes, of which any value is valid.
+// SAFETY: bytes, of which any value is valid (Invariant 8).
 unsafe impl Zeroable for PackedTraceInfo {}
-// SAFETY: pointers, which may be NULL, and integers.
+// SAFETY: pointers, which may be NULL, and integers (Invariant 8).
 unsafe impl Zeroable for Trace {}
-// SAFETY: as above.
+// SAFETY: as above (Invariant 8).
 unsafe impl Zeroable for Annotation {}
-// SAFETY: as above.
+// SAFETY: as above (Invariant 8).
 unsafe impl Zeroable for Span {}
 
 impl From<TraceInfo> for Ids {

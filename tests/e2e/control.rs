@@ -352,7 +352,7 @@ fn set_does_not_affect_programs_of_other_users() -> Result<()> {
     };
     let refused = ask(&["--pid", &pid])?;
     let error = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(1) && error.contains("user 0's"), "{error}");
+    assert!(refused.status.code() == Some(1) && error.contains("belongs to user 0;"), "{error}");
     // --all means all programs of the caller: this user has none.
     assert!(ask(&["--all"])?.status.success());
     let shown = site.set(&["--show"])?;

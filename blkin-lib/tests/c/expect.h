@@ -57,4 +57,14 @@ static inline void expect_count(long calls)
 	expect_write(".count", line);
 }
 
+static inline int is_zero(const void *memory, size_t bytes)
+{
+	const unsigned char *byte = memory;
+
+	while (bytes--)
+		if (*byte++)
+			return 0;
+	return 1;
+}
+
 #endif /* EXPECT_H */

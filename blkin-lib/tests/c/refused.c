@@ -11,16 +11,6 @@ static const struct blkin_endpoint here = { "10.0.0.1", 8080, "here" }, nobody =
 /* As on a stack: the ids are those of a sampled span, and no address can be read. */
 #define UNSET(object) memset(&(object), 0xff, sizeof(object))
 
-static int is_zero(const void *memory, size_t bytes)
-{
-	const unsigned char *byte = memory;
-
-	while (bytes--)
-		if (*byte++)
-			return 0;
-	return 1;
-}
-
 #define IS_ZERO(object) is_zero(&(object), sizeof(object))
 
 static void record_on_trace(const struct blkin_trace *trace)

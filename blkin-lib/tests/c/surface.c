@@ -8,16 +8,6 @@ void record_from_another_file(const struct blkin_trace *trace);
 
 static const struct blkin_endpoint gateway = { .ip = "10.0.0.1", .port = 8080, .name = "gateway" };
 
-static int is_zero(const void *memory, size_t bytes)
-{
-	const unsigned char *byte = memory;
-
-	while (bytes--)
-		if (*byte++)
-			return 0;
-	return 1;
-}
-
 static void constants_are_the_core_annotations(void)
 {
 	CHECK(!strcmp(CLIENT_SEND, "cs") && !strcmp(CLIENT_RECV, "cr"));

@@ -230,7 +230,7 @@ fn text_line(event: Event, style: Style) -> Result<String> {
         Event::Missed(missed) => {
             let spans = units::counted(missed.spans, "span");
             let text =
-                format!("missed {spans}, and {} that the daemon had no time to examine", missed.unseen);
+                format!("missed {spans}; entries that the daemon had no time to examine: {}", missed.unseen);
             let lines = wrapped(&text, style.columns);
             lines.iter().map(|line| style.paint(Colour::Yellow, line) + "\n").collect()
         }

@@ -59,7 +59,7 @@ static inline void expect_count(long calls)
 
 static inline int is_zero(const void *memory, size_t bytes)
 {
-	const unsigned char *byte = memory;
+	const unsigned char *byte = (const unsigned char *)memory;
 
 	while (bytes--)
 		if (*byte++)

@@ -219,7 +219,7 @@ async fn a_waiting_batch_holds_no_memory_for_adding_pieces() {
     let before = gate.writer.queued_bytes();
     let mut named = Batch::default();
     named.push(&Piece::V1(Span { trace_id: 2, id: 1, name: "read".to_owned(), ..Span::default() }));
-    let memory = named.memory();
+    let memory = named.memory() as u64;
     let waiting = gate.writer.submit(named).unwrap();
     // The memory for adding is a table of recent terms, and one of recent names once a name has a service.
     assert!(

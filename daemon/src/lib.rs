@@ -7,6 +7,7 @@
 //! - [`logging`]: structured logs on stderr, as text or JSON, with the filter of the configuration.
 //! - `stderr`: the thread that writes the log, so that no other thread waits for its reader.
 //! - `journal`: the priority of each line, for systemd's journal.
+//! - [`held_bytes`]: the limit on bytes that wait, such as messages for the disk.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
 //! - [`standing`]: whether an upstream or a file accepts what it is given, for logs, `/metrics` and `/healthz`.
 //! - `refusal`: when to try again a write that the disk refused.
@@ -46,6 +47,7 @@ pub mod exit;
 pub mod exposition;
 mod half_open;
 pub mod health;
+pub mod held_bytes;
 mod journal;
 mod keys;
 pub mod logging;

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::held_bytes::{Held, HeldBytes};
 use blkin_daemon::{Heartbeat, threads};
 use blkin_zipkin::model::Span;
 use blkin_zipkin::query::{SearchRequest, matches};
@@ -90,7 +91,7 @@ struct Shared {
     /// The number of viewers. While it is 0, ingestion reads nothing else.
     watched: AtomicUsize,
     viewers: Mutex<Vec<Arc<Viewer>>>,
-    queued_bytes: AtomicUsize,
+    queued: HeldBytes,
     /// Entries that were left out, and not yet reported to the viewers.
     unreported: AtomicU64,
     shown: AtomicU64,
@@ -103,7 +104,7 @@ struct Shared {
 /// Takes arrivals and viewers. Clones share the same queue and viewers.
 #[derive(Debug)]
 pub struct Hub<A> {
-    arrivals: SyncSender<A>,
+    arrivals: SyncSender<(A, Held)>,
     shared: Arc<Shared>,
 }
 
@@ -124,7 +125,7 @@ impl<A: Arrival> Hub<A> {
             options,
             watched: AtomicUsize::new(0),
             viewers: Mutex::default(),
-            queued_bytes: AtomicUsize::new(0),
+            queued: HeldBytes::default(),
             unreported: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             missed: AtomicU64::new(0),
@@ -146,10 +147,8 @@ impl<A: Arrival> Hub<A> {
     /// unseen.
     pub fn offer(&self, arrival: A) -> Shown {
         let (entries, bytes) = (arrival.entries(), arrival.bytes());
-        let before = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
-        let fits = before == 0 || before + bytes <= QUEUE_BYTES;
-        if !fits || self.arrivals.try_send(arrival).is_err() {
-            self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        let held = self.shared.queued.hold(bytes as u64, QUEUE_BYTES as u64);
+        if held.is_none_or(|held| self.arrivals.try_send((arrival, held)).is_err()) {
             self.shared.unreported.fetch_add(entries, Ordering::AcqRel);
             self.shared.unseen.fetch_add(entries, Ordering::Relaxed);
             return Shown::default();
@@ -234,15 +233,11 @@ impl Drop for View {
     }
 }
 
-fn run<A: Arrival>(queue: &Receiver<A>, shared: &Shared, heartbeat: Heartbeat) {
+fn run<A: Arrival>(queue: &Receiver<(A, Held)>, shared: &Shared, heartbeat: Heartbeat) {
     while !shared.closed.load(Ordering::Acquire) {
         heartbeat.beat();
         match queue.recv_timeout(BEAT_EVERY) {
-            Ok(arrival) => {
-                let bytes = arrival.bytes();
-                show(arrival, shared, &heartbeat);
-                shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-            }
+            Ok((arrival, _held)) => show(arrival, shared, &heartbeat),
             Err(RecvTimeoutError::Timeout) => tell_unseen(&shared.viewers(), shared),
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -424,7 +419,7 @@ mod tests {
         assert!(offer(QUEUE_BYTES + 1, Some(gate)), "a large arrival is taken if nothing is queued");
         assert!(!offer(1, None));
         open.send(()).unwrap();
-        let empty = || hub.shared.queued_bytes.load(Ordering::Acquire) == 0;
+        let empty = || hub.shared.queued.now() == 0;
         wait_until(empty);
         let (open, gate) = self::gate();
         assert!(offer(1, Some(gate)));

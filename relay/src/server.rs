@@ -106,7 +106,7 @@ impl Relay {
             ["spool", "positions", "removal"].map(|name| standing(&health, name, &folder, Cause::OF_FOLDER));
         let heartbeat = health.worker("spool");
         let (writer, writer_thread) =
-            Writer::start(spool.clone(), config.queue_mib << 20, entries.clone(), heartbeat)?;
+            Writer::start(spool.clone(), (config.queue_mib as u64) << 20, entries.clone(), heartbeat)?;
         let gauge = writer.gauge();
         let budget = Budget::new(config.max_reading_mib << 20, config.max_message_bytes());
         let counter = Counter::new(&config.span_category, config.thrift_limits());

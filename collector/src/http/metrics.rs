@@ -103,7 +103,7 @@ impl Metrics {
     }
 
     fn of_store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let queued = self.writer.queued_bytes() as u64;
+        let queued = self.writer.queued_bytes();
         gauge(encoder, "queued_bytes", "bytes that wait for the store", queued)?;
         counter(encoder, "commits", "transactions of the store", self.writer.commits() as u64)?;
         let index = self.writer.index_size();

@@ -3,13 +3,12 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use blkin_daemon::held_bytes::{Held, HeldBytes};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
@@ -26,32 +25,16 @@ const PART_BYTES: usize = 64 << 10;
 #[derive(Clone)]
 pub(super) struct UnreadAnswers {
     settings: Settings,
-    held: Arc<AtomicU64>,
+    held: HeldBytes,
 }
 
 impl UnreadAnswers {
     pub(super) fn new(settings: Settings) -> UnreadAnswers {
-        UnreadAnswers { settings, held: Arc::default() }
+        UnreadAnswers { settings, held: HeldBytes::default() }
     }
 
-    /// Adds so many bytes to the count, if the total stays within the limit or if nothing else is held.
     fn hold(&self, bytes: u64) -> Option<Held> {
-        let most = self.settings.now().most_unread_bytes();
-        let with_these = |held: u64| (held == 0 || held + bytes <= most).then_some(held + bytes);
-        self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, with_these).ok()?;
-        Some(Held { bytes, all: self.held.clone() })
-    }
-}
-
-/// Bytes that are counted until this is dropped.
-struct Held {
-    bytes: u64,
-    all: Arc<AtomicU64>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.held.hold(bytes, self.settings.now().most_unread_bytes())
     }
 }
 

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::held_bytes::{Held, HeldBytes};
 use blkin_daemon::{Cause, Heartbeat, Refusal, Standing, threads};
 use tokio::sync::oneshot;
 
@@ -59,6 +60,7 @@ pub enum Refused {
 struct Job {
     batch: Batch,
     done: oneshot::Sender<Result<(), Refused>>,
+    held: Held,
 }
 
 /// The handle of the writing thread. Clones share it; when the last one is dropped, the thread stores what waits and ends.
@@ -70,8 +72,8 @@ pub struct Writer {
 
 struct Shared {
     store: Arc<dyn Store>,
-    queued_bytes: AtomicUsize,
-    queue_bytes: usize,
+    queued: HeldBytes,
+    queue_bytes: u64,
     retention: LiveRetention,
     ledger: Mutex<Ledger>,
     commits: AtomicUsize,
@@ -118,8 +120,8 @@ impl Writer {
         });
         let shared = Arc::new(Shared {
             store: store.clone(),
-            queued_bytes: AtomicUsize::new(0),
-            queue_bytes: options.queue_bytes,
+            queued: HeldBytes::default(),
+            queue_bytes: options.queue_bytes as u64,
             retention: LiveRetention::new(options.retention),
             ledger: Mutex::new(store.ledger()?),
             commits: AtomicUsize::new(0),
@@ -155,18 +157,12 @@ impl Writer {
     pub fn submit(&self, mut batch: Batch) -> Result<Pending, Refused> {
         batch.complete();
         let bytes = batch.memory();
-        let waiting = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
-        if waiting > 0 && waiting + bytes > self.shared.queue_bytes {
-            self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-            return Err(Refused::QueueFull);
-        }
+        let held = self.shared.queued.hold(bytes as u64, self.shared.queue_bytes);
+        let held = held.ok_or(Refused::QueueFull)?;
         let (done, pending) = oneshot::channel();
-        self.jobs.give(Job { batch, done }, bytes).map_err(|refused| {
-            self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-            match refused {
-                NotGiven::Full => Refused::QueueFull,
-                NotGiven::NobodyThere => Refused::Stopping,
-            }
+        self.jobs.give(Job { batch, done, held }, bytes).map_err(|refused| match refused {
+            NotGiven::Full => Refused::QueueFull,
+            NotGiven::NobodyThere => Refused::Stopping,
         })?;
         Ok(Pending(pending))
     }
@@ -192,8 +188,8 @@ impl Writer {
     }
 
     /// Bytes that wait.
-    pub fn queued_bytes(&self) -> usize {
-        self.shared.queued_bytes.load(Ordering::Acquire)
+    pub fn queued_bytes(&self) -> u64 {
+        self.shared.queued.now()
     }
 
     /// The state of the disk, for commits and for retention.
@@ -274,11 +270,12 @@ impl Thread {
     fn commit(&mut self, group: Vec<Job>) -> Result<(), StoreError> {
         let begun = Instant::now();
         self.last_group = group.len();
-        let (batches, answers): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.batch, job.done)).unzip();
+        let parts = group.into_iter().map(|job| (job.batch, (job.done, job.held)));
+        let (batches, (answers, held)): (Vec<_>, (Vec<_>, Vec<_>)) = parts.unzip();
         let bytes: usize = batches.iter().map(Batch::memory).sum();
         let least = batches.iter().map(Batch::memory).min().unwrap_or(0);
         let results = self.store_each(batches)?;
-        self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        drop(held);
         self.refused = (!results.contains(&Ok(()))).then(|| Refusal::of(least));
         if self.refused.is_none() {
             self.publish();

@@ -1,11 +1,12 @@
 //! The thread that appends. Calls that wait together are made durable together: one `fdatasync` for many calls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::held_bytes::{Held, HeldBytes};
 use blkin_daemon::{Cause, Heartbeat, Refusal, Standing, threads};
 use tokio::sync::oneshot;
 
@@ -50,12 +51,13 @@ pub struct Pending(oneshot::Receiver<Answer>);
 struct Job {
     draft: Draft,
     done: oneshot::Sender<Answer>,
+    held: Held,
 }
 
 #[derive(Debug)]
 struct Shared {
-    queued_bytes: AtomicUsize,
-    max_queued_bytes: usize,
+    queued: HeldBytes,
+    max_queued_bytes: u64,
     refused: [AtomicU64; Refused::ALL.len()],
 }
 
@@ -77,14 +79,14 @@ impl Writer {
     /// When no thread can be started.
     pub fn start(
         spool: Arc<Spool>,
-        max_queued_bytes: usize,
+        max_queued_bytes: u64,
         standing: Arc<Standing>,
         heartbeat: Heartbeat,
     ) -> std::io::Result<(Writer, JoinHandle<()>)> {
         let (jobs, queue) = sync_channel(QUEUE_CALLS);
         let refused = Default::default();
-        let shared = Arc::new(Shared { queued_bytes: AtomicUsize::new(0), max_queued_bytes, refused });
-        let thread = Thread { spool, queue, shared: shared.clone(), standing, heartbeat, refused: None };
+        let shared = Arc::new(Shared { queued: HeldBytes::default(), max_queued_bytes, refused });
+        let thread = Thread { spool, queue, standing, heartbeat, refused: None };
         let thread = threads::start("spool", || thread.run())?;
         Ok((Writer { jobs, shared }, thread))
     }
@@ -94,21 +96,18 @@ impl Writer {
     /// # Errors
     /// When too much waits already, or the thread has ended.
     pub fn submit(&self, draft: Draft) -> Result<Pending, Refused> {
-        let bytes = draft.bytes();
-        let before = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.queue(draft).inspect_err(|cause| self.shared.count(*cause))
+    }
+
+    fn queue(&self, draft: Draft) -> Result<Pending, Refused> {
+        let held = self.shared.queued.hold(draft.bytes() as u64, self.shared.max_queued_bytes);
+        let held = held.ok_or(Refused::QueueFull)?;
         let (done, answer) = oneshot::channel();
-        let sent = if before + bytes > self.shared.max_queued_bytes && before > 0 {
-            Err(Refused::QueueFull)
-        } else {
-            self.jobs.try_send(Job { draft, done }).map_err(|error| match error {
-                TrySendError::Full(_) => Refused::QueueFull,
-                TrySendError::Disconnected(_) => Refused::Stopping,
-            })
-        };
-        if sent.is_err() {
-            self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        match self.jobs.try_send(Job { draft, done, held }) {
+            Ok(()) => Ok(Pending(answer)),
+            Err(TrySendError::Full(_)) => Err(Refused::QueueFull),
+            Err(TrySendError::Disconnected(_)) => Err(Refused::Stopping),
         }
-        sent.map(|()| Pending(answer)).inspect_err(|cause| self.shared.count(*cause))
     }
 
     /// Waits until a call is durable.
@@ -134,7 +133,7 @@ impl Gauge {
 
     /// Bytes of calls that wait for the disk.
     pub fn queued_bytes(&self) -> u64 {
-        self.0.queued_bytes.load(Ordering::Relaxed) as u64
+        self.0.queued.now()
     }
 }
 
@@ -147,7 +146,6 @@ impl Shared {
 struct Thread {
     spool: Arc<Spool>,
     queue: Receiver<Job>,
-    shared: Arc<Shared>,
     standing: Arc<Standing>,
     heartbeat: Heartbeat,
     /// The last write, if it failed.
@@ -169,10 +167,9 @@ impl Thread {
     }
 
     fn append(&mut self, first: Job, most: usize) {
-        let (drafts, waiting) = group(first, &self.queue, most);
-        let bytes = drafts.iter().map(Draft::bytes).sum();
+        let Group { drafts, waiting, held } = group(first, &self.queue, most);
         let appended = self.spool.append(&drafts, &|| self.heartbeat.beat());
-        self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        drop(held);
         self.learn(size_of(&drafts), &appended);
         let answer = match &appended {
             Ok(()) => Ok(()),
@@ -199,16 +196,32 @@ impl Thread {
     }
 }
 
-fn group(first: Job, queue: &Receiver<Job>, most: usize) -> (Vec<Draft>, Vec<oneshot::Sender<Answer>>) {
+/// Calls that are appended together.
+#[derive(Default)]
+struct Group {
+    drafts: Vec<Draft>,
+    waiting: Vec<oneshot::Sender<Answer>>,
+    held: Vec<Held>,
+}
+
+impl Group {
+    fn push(&mut self, job: Job) {
+        self.drafts.push(job.draft);
+        self.waiting.push(job.done);
+        self.held.push(job.held);
+    }
+}
+
+fn group(first: Job, queue: &Receiver<Job>, most: usize) -> Group {
     let mut bytes = first.draft.bytes();
-    let (mut drafts, mut waiting) = (vec![first.draft], vec![first.done]);
+    let mut group = Group::default();
+    group.push(first);
     while bytes < most {
         let Ok(job) = queue.try_recv() else { break };
         bytes += job.draft.bytes();
-        drafts.push(job.draft);
-        waiting.push(job.done);
+        group.push(job);
     }
-    (drafts, waiting)
+    group
 }
 
 /// Logs once that the spool refuses entries, and once that it accepts them again.

@@ -33,12 +33,15 @@ case ${CARGO_BUILD_TARGET-} in
         ;;
 esac
 
+# On a terminal cargo shows how far it is.
+quiet=--quiet
+[ ! -t 2 ] || quiet=
 if [ "$profile" = release ]; then
     # Independent of how the daemons are built: every record makes calls between the crates of the library.
     export CARGO_PROFILE_RELEASE_LTO=thin
-    cargo rustc --quiet --locked -p blkin --lib --features c --release --crate-type staticlib
+    cargo rustc ${quiet:+--quiet} --locked -p blkin --lib --features c --release --crate-type staticlib
 else
-    cargo rustc --quiet --locked -p blkin --lib --features c --crate-type staticlib
+    cargo rustc ${quiet:+--quiet} --locked -p blkin --lib --features c --crate-type staticlib
 fi
 
 # --undefined takes exactly the public symbols, and what they need, out of the static library.

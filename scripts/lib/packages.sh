@@ -68,3 +68,10 @@ why_no_rust() {
     here=$(cargo --version | cut -d' ' -f2)
     printf '%s\n' "$needed" "$here" | sort -CV || echo "found Rust $here, but $needed or later is needed: install it from https://rustup.rs"
 }
+
+# build_release OPTION...: builds, and shows on a terminal how far it is.
+build_release() {
+    local quiet=(--quiet)
+    [ ! -t 2 ] || quiet=()
+    cargo build "${quiet[@]}" --locked --release "$@"
+}

@@ -188,7 +188,8 @@ impl From<crate::query::BadRequest> for Problem {
 impl From<Unanswered> for Problem {
     fn from(error: Unanswered) -> Self {
         match error {
-            Unanswered::Busy(_) => Problem::unavailable(error.to_string()),
+            Unanswered::Busy(_) | Unanswered::Stopping => Problem::unavailable(error.to_string()),
+            Unanswered::Panicked => Problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             Unanswered::Failed(error) => error.into(),
         }
     }

@@ -1,5 +1,6 @@
 //! The durable engine: one redb file. Why redb: docs/adr/0001-store.md.
 
+mod library;
 mod opening;
 mod overlay;
 mod retry;
@@ -7,7 +8,6 @@ mod rows;
 
 use std::fs;
 use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +17,7 @@ use std::time::Instant;
 use blkin_daemon::Cause;
 use redb::{Database, ReadableDatabase, TableDefinition, TableError};
 
+use self::library::OwnCode;
 pub(super) use self::opening::is_lost;
 use self::opening::{
     beside, file_at, keep_names, open_checked, open_error, open_file, open_to_read, remove_mark, set_aside,
@@ -156,7 +157,7 @@ impl Disk {
             Err(TableError::TableDoesNotExist(_)) => Ok(false),
             Err(error) => Err(reading(error)),
         };
-        self.with(|_, database| self.guarded(|| open(database)))
+        self.with(|_, database| self.guarded(|_| open(database)))
     }
 
     fn opened(&self) -> RwLockReadGuard<'_, Option<Open>> {
@@ -283,7 +284,7 @@ impl Disk {
             |database: &Database| database.begin_read().map_err(reading)?.open_table(ROWS).map_err(reading);
         loop {
             let (opening, table) =
-                self.with(|number, database| Ok((number, self.guarded(|| table(database)))))?;
+                self.with(|number, database| Ok((number, self.guarded(|_| table(database)))))?;
             match table {
                 Err(StoreError::Closed) => self.close_to_renew(opening)?,
                 table => {
@@ -312,10 +313,9 @@ impl Disk {
         }
     }
 
-    /// Works with the file. The database library reports the damage that it detects, and may panic on damage that it does not.
-    fn guarded<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let done = catch_unwind(AssertUnwindSafe(work))
-            .unwrap_or_else(|_| Err(StoreError::Corrupted("the database library panicked on it".to_owned())));
+    /// Works with the file, and marks it if it turns out to be damaged.
+    fn guarded<T>(&self, work: impl FnOnce(&OwnCode) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let done = library::call(work);
         if matches!(done, Err(StoreError::Corrupted(_))) {
             self.mark();
         }
@@ -361,7 +361,7 @@ impl Engine for Disk {
         self.close_if_to_read()?;
         drop(self.reopened()?);
         self.may_write()?;
-        let written = self.with_whole(|database| self.guarded(|| commit(database, work)))?;
+        let written = self.with_whole(|database| self.guarded(|own| commit(database, work, own)))?;
         self.retry().wrote();
         self.page_cache.wrote(written);
         Ok(())

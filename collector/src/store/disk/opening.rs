@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use blkin_daemon::{Cause, page_cache};
@@ -11,7 +10,7 @@ use redb::{Builder, Database, DatabaseError, StorageError};
 use rustix::io::Errno;
 
 use super::overlay::Overlay;
-use super::{DAMAGED, SUSPECT, StoreError, TRIAL, now_ms};
+use super::{DAMAGED, SUSPECT, StoreError, TRIAL, library, now_ms};
 
 /// The path of a file beside the store's.
 pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
@@ -62,9 +61,7 @@ fn open_by(
     builder.set_cache_size(cache_bytes);
     builder.set_repair_callback(move |repair| tell((repair.progress() * 100.0) as u32));
     page_cache::forget(path);
-    let opened = catch_unwind(AssertUnwindSafe(|| open(&builder)))
-        .map_err(|_| StoreError::Corrupted("the database library panicked on it".to_owned()))?;
-    opened.map_err(|error| opening_failed(path, error))
+    library::call(|_| open(&builder).map_err(|error| opening_failed(path, error)))
 }
 
 /// Tests whether the disk of the store's file takes writes, with another file beside it.
@@ -129,12 +126,10 @@ fn has_unreadable(path: &Path) -> bool {
 pub(super) fn open_checked(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
     let mut database = open_file(path, cache_bytes, loudly)?;
     if beside(path, SUSPECT).exists() {
-        let checked = catch_unwind(AssertUnwindSafe(|| database.check_integrity()));
-        match checked {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Err(StoreError::Corrupted(error.to_string())),
-            Err(_) => return Err(StoreError::Corrupted("the database library panicked on it".to_owned())),
-        }
+        let checked = library::call(|_| {
+            database.check_integrity().map_err(|error| StoreError::Corrupted(error.to_string()))
+        });
+        checked?;
     }
     Ok(database)
 }

@@ -6,15 +6,16 @@ use std::rc::Rc;
 
 use redb::{Database, ReadableTable, Table};
 
+use super::library::{self, OwnCode};
 use super::{Disk, ROWS, StoreError, engine, is_of_disk, reading};
 use crate::store::engine::{Snapshot, Transaction, Visit, Work};
 
 /// Commits `work` as one transaction, and returns about how many bytes were written.
-pub(super) fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreError> {
+pub(super) fn commit(database: &Database, work: Work<'_>, own: &OwnCode) -> Result<u64, StoreError> {
     let transaction = database.begin_write().map_err(engine)?;
     let (done, written) = {
         let mut rows = Writer { table: transaction.open_table(ROWS).map_err(engine)?, written: 0 };
-        (work(&mut rows), rows.written)
+        (own.run(|| work(&mut rows)), rows.written)
     };
     match done {
         Ok(()) => transaction.commit().map_err(engine).map(|()| written),
@@ -43,10 +44,13 @@ impl<'d> Reader<'d> {
         Ok(Reader { rows: RefCell::new(disk.rows()?), disk })
     }
 
-    fn read<T>(&self, mut work: impl FnMut(&Rows) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn read<T>(
+        &self,
+        mut work: impl FnMut(&Rows, &OwnCode) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         loop {
             let rows = self.rows.borrow().clone();
-            match self.disk.guarded(|| work(&rows)) {
+            match self.disk.guarded(|own| work(&rows, own)) {
                 Err(StoreError::Closed) => self.renew(&rows)?,
                 done => return self.disk.close_after(rows.opening, done),
             }
@@ -75,9 +79,13 @@ fn look(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
     visit: &mut dyn FnMut(&[u8]),
+    own: &OwnCode,
 ) -> Result<bool, StoreError> {
-    let value = table.get(key).map_err(reading)?;
-    Ok(value.inspect(|value| visit(value.value())).is_some())
+    let Some(value) = table.get(key).map_err(reading)? else { return Ok(false) };
+    own.run(|| {
+        visit(value.value());
+        Ok(true)
+    })
 }
 
 fn scan(
@@ -85,11 +93,12 @@ fn scan(
     prefix: &[u8],
     from: &[u8],
     visit: Visit<'_>,
+    own: &OwnCode,
 ) -> Result<(), StoreError> {
     for row in table.range(from.max(prefix)..).map_err(reading)? {
         let (key, value) = row.map_err(reading)?;
         let key = key.value();
-        if !key.starts_with(prefix) || visit(key, value.value())? == ControlFlow::Break(()) {
+        if !key.starts_with(prefix) || own.run(|| visit(key, value.value()))? == ControlFlow::Break(()) {
             break;
         }
     }
@@ -98,49 +107,51 @@ fn scan(
 
 impl Snapshot for Reader<'_> {
     fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        self.read(|rows| look(&rows.table, key, visit))
+        self.read(|rows, own| look(&rows.table, key, visit, own))
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
         let mut from = from.to_vec();
-        self.read(|rows| {
+        self.read(|rows, own| {
             let begin = from.clone();
-            scan(&rows.table, prefix, &begin, &mut |key, value| {
+            let mut visit = |key: &[u8], value: &[u8]| {
                 // A scan that is resumed begins at the first key behind this one.
                 from.clear();
                 from.extend_from_slice(key);
                 from.push(0);
                 visit(key, value)
-            })
+            };
+            scan(&rows.table, prefix, &begin, &mut visit, own)
         })
     }
 }
 
+/// Each call of the library by itself: a panic of the work between them is our own.
 impl Snapshot for Writer<'_> {
     fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        look(&self.table, key, visit)
+        library::call(|own| look(&self.table, key, visit, own))
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
-        scan(&self.table, prefix, from, visit)
+        library::call(|own| scan(&self.table, prefix, from, visit, own))
     }
 }
 
 impl Transaction for Writer<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.table.insert(key, value).map_err(engine)?;
+        library::call(|_| self.table.insert(key, value).map(drop).map_err(engine))?;
         self.written += value.len() as u64;
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        self.table.remove(key).map_err(engine)?;
-        Ok(())
+        library::call(|_| self.table.remove(key).map(drop).map_err(engine))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;
     use std::sync::atomic::Ordering;
 
@@ -185,10 +196,38 @@ mod tests {
         *disk.opened_mut() = Some(Open { number: 100, opened: Opened::Whole(few_pages) });
         let rows = disk.read().unwrap();
         let large = vec![1; 80 << 20];
-        let written = disk.with(|_, database| commit(database, &mut |rows| rows.put(b"large", &large)));
+        let written = disk.with(|_, database| {
+            commit(database, &mut |rows| rows.put(b"large", &large), &OwnCode::default())
+        });
         assert!(matches!(written, Err(StoreError::Engine(_))), "{written:?}");
         let all_are_there =
             |rows: &dyn Snapshot| (0..64).all(|number| rows.look(&[b'r', number], &mut |_| {}).unwrap());
         assert!(all_are_there(&*rows) && all_are_there(&*disk.read().unwrap()));
+    }
+    #[test]
+    fn a_panic_of_our_own_code_is_not_taken_for_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = filled(folder.path());
+        let panics = |work: &dyn Fn() -> Result<(), StoreError>| {
+            catch_unwind(AssertUnwindSafe(work)).expect_err("it must panic");
+        };
+        let rows = disk.read().unwrap();
+        panics(&|| rows.look(b"r\0", &mut |_| panic!("in a look")).map(drop));
+        panics(&|| rows.scan(b"r", b"", &mut |_, _| panic!("in a scan")));
+        panics(&|| {
+            disk.write(&mut |rows| {
+                rows.put(b"half", b"done")?;
+                panic!("in a transaction")
+            })
+        });
+        panics(&|| disk.write(&mut |rows| rows.scan(b"r", b"", &mut |_, _| panic!("in its scan"))));
+        panics(&|| disk.write(&mut |rows| rows.look(b"r\0", &mut |_| panic!("in its look")).map(drop)));
+        drop(rows);
+        disk.write(&mut |rows| rows.put(b"whole", b"done")).unwrap();
+        let rows = disk.read().unwrap();
+        assert_eq!((rows.get(b"half").unwrap(), rows.get(b"whole").unwrap()), (None, Some(b"done".to_vec())));
+        drop(rows);
+        drop(disk);
+        assert!(!Disk::open(folder.path(), 1 << 20).unwrap().was_suspect());
     }
 }

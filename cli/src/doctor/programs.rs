@@ -32,6 +32,24 @@ impl Scan {
             "; these have loaded the library but have no rings, as they have recorded nothing yet or said why they cannot: {names}"
         )
     }
+
+    /// A clause about the programs that trace few of their requests because their environment says so: a variable may be meant for
+    /// something else.
+    fn sampled(&self) -> String {
+        let named = |program: &Program| {
+            let rate = program.rate.as_ref()?;
+            Some(format!("{} (pid {}, {rate})", program.comm, program.pid))
+        };
+        let sampled: Vec<String> = self.programs.iter().filter_map(named).collect();
+        if sampled.is_empty() {
+            return String::new();
+        }
+        let names = first(&sampled, String::clone).join(", ");
+        format!(
+            "; these trace one in so many of the requests that begin there, by their environment unless `blkin set` has changed \
+             it: {names}"
+        )
+    }
 }
 
 /// Compares the programs that have segments with those that consumerd reports.
@@ -75,7 +93,7 @@ fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
         let advice = format!("processes that this user may not examine: {}; run this as root", scan.hidden);
         return Check::warning(NAME, found, advice);
     }
-    let found = found + &scan.more();
+    let found = found + &scan.sampled() + &scan.more();
     if scan.programs.is_empty() && !scan.without_rings.is_empty() {
         return Check::warning(NAME, found, NO_RINGS);
     }
@@ -241,6 +259,13 @@ mod tests {
             (check.status, &*check.found),
             (Status::Ok, "one instrumented program is running, and attached")
         );
+        let check = judged(&[Program { rate: Some("RATE=9".to_owned()), ..program(1, None) }]);
+        assert_eq!(check.status, Status::Ok);
+        assert!(
+            check.found.ends_with("unless `blkin set` has changed it: osd (pid 1, RATE=9)"),
+            "{}",
+            check.found
+        );
         let check = judged(&[program(1, None), read(2, true)]);
         assert_eq!(check.status, Status::Warning);
         assert_eq!(check.found, "1 of 2 instrumented programs are attached to another blkin-consumerd");
@@ -255,7 +280,7 @@ mod tests {
     }
 
     fn unread(pid: u32, unread: Option<UnreadReason>) -> Program {
-        Program { pid, comm: "osd".into(), reader: None, unread }
+        Program { pid, comm: "osd".into(), reader: None, unread, rate: None }
     }
 
     fn advised(programs: Vec<Program>, socket: &Path) -> String {

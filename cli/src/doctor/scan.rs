@@ -31,6 +31,8 @@ pub(super) struct Program {
     pub(super) comm: String,
     pub(super) reader: Option<Reader>,
     pub(super) unread: Option<UnreadReason>,
+    /// The variable of its environment by which it traces only one in so many requests.
+    pub(super) rate: Option<String>,
 }
 
 /// The process that reads a program, whichever consumerd it belongs to.
@@ -74,7 +76,8 @@ pub(super) fn scan() -> Scan {
             Ok(maps) if maps.contains(SEGMENT) && !is_consumerd(pid) => {
                 let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
                 let reader = reader(&maps, &locks).map(|pid| Reader { pid, is_well: runs_consumerd(pid) });
-                scan.programs.push(Program { pid, comm: comm(pid), reader, unread: refusal(pid) });
+                let (unread, rate) = (refusal(pid), rate(pid));
+                scan.programs.push(Program { pid, comm: comm(pid), reader, unread, rate });
             }
             Ok(maps) if maps.contains(LIBRARY) => scan.without_rings.push(without_rings(pid)),
             Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root => scan.hidden += 1,
@@ -93,6 +96,17 @@ fn without_rings(pid: u32) -> String {
     let is_off = environment(pid, "BLKIN_OFF").is_some_and(|value| !matches!(&value[..], b"" | b"0"));
     let off = if is_off { ", by BLKIN_OFF" } else { "" };
     format!("{} (pid {pid}{off})", comm(pid))
+}
+
+/// BLKIN_RATE, or else RATE, as the library reads them: a value that is no number traces every request.
+fn rate(pid: u32) -> Option<String> {
+    let set = |variable| {
+        let value = environment(pid, variable).filter(|value| !value.is_empty())?;
+        Some((variable, String::from_utf8(value).unwrap_or_default()))
+    };
+    let (variable, value) = set("BLKIN_RATE").or_else(|| set("RATE"))?;
+    let number: u64 = value.trim().parse().ok()?;
+    (number > 1).then(|| format!("{variable}={number}"))
 }
 
 /// The process that holds an exclusive lock on a program's control page: the consumerd that reads it. A program that ends takes a
@@ -248,6 +262,21 @@ pub(super) mod tests {
         };
         assert_eq!(named("1"), "sh (pid PID, by BLKIN_OFF)");
         assert_eq!(named("0"), "sh (pid PID)");
+    }
+
+    #[test]
+    fn a_sampling_rate_of_the_environment_is_reported_with_its_variable() {
+        let rate_by = |variable: &str, value: &str| {
+            let mut child = running(variable, value);
+            let found = rate(child.id());
+            child.wait().unwrap();
+            found
+        };
+        assert_eq!(rate_by("RATE", "44100").as_deref(), Some("RATE=44100"));
+        assert_eq!(rate_by("BLKIN_RATE", " 2 ").as_deref(), Some("BLKIN_RATE=2"));
+        for all in ["1", "0", "-5", "fast", ""] {
+            assert_eq!(rate_by("RATE", all), None, "{all:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 
+use crate::descriptors::{raise_limit, suffice};
 use crate::{Failure, threads};
 
 /// Clients that may wait to be accepted: after a restart all clients connect at once. The system turns further ones away,
@@ -42,9 +43,10 @@ pub fn say_configuration_is_good() -> Result<(), Failure> {
 /// Runs a server on one thread per CPU, until it ends by itself. Other users cannot read the files that it creates.
 ///
 /// # Errors
-/// The error of the server, or that of the system if it gives no threads.
+/// The error of the server, or that of the system if it gives no threads or too few files.
 pub fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failure> {
     keep_files_from_others();
+    suffice(raise_limit())?;
     let runtime = runtime().context("failed to start the async runtime")?;
     let served = runtime.block_on(server);
     // The process must not wait for connections that did not end in time, nor for blocking work of a server that failed.

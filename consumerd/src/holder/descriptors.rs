@@ -3,32 +3,15 @@
 
 use std::os::fd::OwnedFd;
 
-use anyhow::ensure;
-
 use crate::config::Config;
 
 /// Descriptors that are not for programs: the daemon's own, those of offers under way, and in the worker up to 64 for HTTP
 /// connections and up to 64 for control connections. A client who uses all of these must not take descriptors from programs.
 const OWN: u64 = 192;
-/// Fewest descriptors with which holder and worker can take a program at all.
-const LEAST: u64 = 64;
 /// Descriptors that must be free before an offer is received: its two, and those that its admission needs for a moment.
 pub(super) const TO_RECEIVE: usize = 4;
 /// Descriptors that must be free before a connection is accepted, so that its offer can be received afterwards.
 pub(super) const TO_ACCEPT: usize = 2 * TO_RECEIVE;
-
-/// Checks that the daemon can work within this limit.
-///
-/// # Errors
-/// When it cannot: names the limit, and the least that is needed.
-pub(super) fn suffice(limit: Option<u64>) -> anyhow::Result<()> {
-    let limit = limit.unwrap_or(u64::MAX);
-    ensure!(
-        limit >= LEAST,
-        "the limit of open files is {limit}, and the daemon needs {LEAST} or more; raise it (LimitNOFILE, ulimit -n)"
-    );
-    Ok(())
-}
 
 /// The configuration with `max_programs` lowered to what the limit of open files allows. The worker uses it, too: it has the same
 /// limit, and as many descriptors.
@@ -90,15 +73,6 @@ fn are_spare(any: &OwnedFd, count: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_descriptor_limit_below_the_minimum_is_an_error() {
-        for limit in [None, Some(LEAST)] {
-            suffice(limit).unwrap();
-        }
-        let told = suffice(Some(LEAST - 1)).unwrap_err().to_string();
-        assert!(told.contains("is 63, and the daemon needs 64 or more; raise it"), "{told}");
-    }
 
     #[test]
     fn max_programs_is_capped_by_the_descriptor_limit() {

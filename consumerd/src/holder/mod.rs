@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use blkin_daemon::config::ConfigError;
-use blkin_daemon::descriptors::raise_limit;
+use blkin_daemon::descriptors::{raise_limit, suffice};
 use blkin_daemon::exit::Failure;
 use blkin_daemon::start::who_has;
 use blkin_daemon::{CancellationToken, Notices, logging, ready, signals};
@@ -80,7 +80,7 @@ struct Ready<'a> {
 /// When the daemon cannot get its sockets, its HTTP address or its staging memory.
 pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
     let limit = raise_limit();
-    descriptors::suffice(limit)?;
+    suffice(limit)?;
     let kept = Kept::receive();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

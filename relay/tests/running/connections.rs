@@ -58,3 +58,18 @@ fn http_request_is_answered_once_descriptors_are_free_again() {
     asking.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
+
+#[test]
+fn with_too_few_descriptors_a_relay_says_how_many_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    for most in [6, 7, 20, 63] {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={most}:{most}")).arg(env!("CARGO_BIN_EXE_blkin-relay"));
+        command.args(["--upstreams", "127.0.0.1:1", "--spool-dir"]).arg(folder.path());
+        let ended = command.output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{told}");
+        let wanted = format!("the limit of open files is {most}, and the daemon needs 64 or more");
+        assert!(told.contains(&wanted), "{told}");
+    }
+}

@@ -62,13 +62,17 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
     drain_store(watch).await
 }
 
+/// Why the collector ends when its store's thread panicked. The library's panics on a damaged file do not get that far.
+const PANICKED: &str = "the store's thread panicked, which is a defect in the collector and no damage to the store: please \
+                        report it with the lines that the log has of this panic";
+
 /// Waits for the store's thread, which should end only once nothing is left that could hand it batches. If it ends earlier, as
 /// when only a restart can help, the collector stops, so that its supervisor starts it again.
 fn watch_store(thread: StoreThread, stop: CancellationToken) -> Watch {
     tokio::task::spawn_blocking(move || {
         let ended = match thread.join() {
             Ok(ended) => ended.map_err(anyhow::Error::from),
-            Err(_panic) => Err(anyhow::anyhow!("the store's thread panicked")),
+            Err(_panic) => Err(anyhow::anyhow!(PANICKED)),
         };
         ended.inspect_err(|error| {
             tracing::error!("stopping, because the store's thread ended: {error}");
@@ -226,7 +230,7 @@ mod tests {
     async fn a_store_that_ends_early_stops_the_collector_with_its_error() {
         for (work, said) in [
             ((|| Err(StoreError::Closed)) as fn() -> _, StoreError::Closed.to_string()),
-            (|| panic!("as a defect would"), "the store's thread panicked".to_owned()),
+            (|| panic!("as a defect would"), PANICKED.to_owned()),
         ] {
             let stop = CancellationToken::new();
             let watch = watch_store(std::thread::spawn(work), stop.clone());

@@ -37,6 +37,8 @@ struct Gated {
 const POISON: i64 = 666;
 /// Committing this trace fails as if the store's file had been moved.
 const MOVED: i64 = 667;
+/// Committing this trace panics.
+const PANICS: i64 = 668;
 /// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(600);
 
@@ -54,6 +56,7 @@ impl Store for Gated {
         if has(MOVED) {
             return Err(StoreError::Elsewhere { path: "here".into() });
         }
+        assert!(!has(PANICS), "as a defect would");
         self.store.commit_beating(batches, now_ms, beat)
     }
     fn try_out(&self, bytes: usize) -> Result<(), StoreError> {
@@ -250,18 +253,24 @@ async fn a_batch_that_cannot_be_stored_spoils_no_other() {
 }
 
 #[tokio::test]
-async fn an_unrecoverable_error_ends_the_writer_without_acknowledging() {
-    let gate = gate(10, 10_000);
-    let first = under_way(&gate);
-    let waiting: Vec<Pending> = [2, MOVED, 3].map(|id| gate.writer.submit(batch(id)).unwrap()).into();
-    (0..2).for_each(|_| gate.go_on.send(()).unwrap());
-    first.committed().await.unwrap();
-    for pending in waiting {
-        assert_eq!(pending.committed().await, Err(Refused::Stopping));
+async fn an_unrecoverable_error_or_a_panic_ends_the_writer_without_acknowledging() {
+    for fatal in [MOVED, PANICS] {
+        let gate = gate(10, 10_000);
+        let first = under_way(&gate);
+        let waiting: Vec<Pending> = [2, fatal, 3].map(|id| gate.writer.submit(batch(id)).unwrap()).into();
+        (0..2).for_each(|_| gate.go_on.send(()).unwrap());
+        first.committed().await.unwrap();
+        for pending in waiting {
+            assert_eq!(pending.committed().await, Err(Refused::Stopping));
+        }
+        let ended = gate.thread.join();
+        match fatal {
+            PANICS => assert!(ended.is_err()),
+            _ => assert!(matches!(ended, Ok(Err(StoreError::Elsewhere { .. })))),
+        }
+        assert_eq!(gate.store.count().unwrap().spans, 1);
+        assert_eq!(gate.writer.submit(batch(4)).err(), Some(Refused::Stopping));
     }
-    assert!(matches!(gate.thread.join().unwrap(), Err(StoreError::Elsewhere { .. })));
-    assert_eq!(gate.store.count().unwrap().spans, 1);
-    assert_eq!(gate.writer.submit(batch(4)).err(), Some(Refused::Stopping));
 }
 
 /// A gate whose only commit has failed, and whose steps of retention are frequent.

@@ -204,6 +204,7 @@ mod tests {
             |rows: &dyn Snapshot| (0..64).all(|number| rows.look(&[b'r', number], &mut |_| {}).unwrap());
         assert!(all_are_there(&*rows) && all_are_there(&*disk.read().unwrap()));
     }
+
     #[test]
     fn a_panic_of_our_own_code_is_not_taken_for_damage() {
         let folder = tempfile::tempdir().unwrap();

@@ -14,10 +14,6 @@ import report
 from daemons import Consumerd, Lttng, Syslog
 
 
-# The programs of the group `consumer` run for several seconds each, so fewer runs are enough.
-CONSUMER_RUNS = 3
-
-
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=Path, required=True)
@@ -40,6 +36,11 @@ def rotated(cases, run):
     return cases[start:] + cases[:start]
 
 
+def failed(what, error, results):
+    say(f"   {what}: {error}")
+    results.failed.append(f"{what}: {error}")
+
+
 def measure_runs(cases, options, consumerd, results):
     for run in range(options.runs):
         began = time.monotonic()
@@ -48,7 +49,7 @@ def measure_runs(cases, options, consumerd, results):
             try:
                 measure.run_case(case, options, results)
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-                say(f"   {case.name}: {error}")
+                failed(case.name, error, results)
             if case.is_read():
                 results.lost[""] = consumerd.lost()
                 lost = results.lost[""] - lost_before
@@ -57,12 +58,12 @@ def measure_runs(cases, options, consumerd, results):
 
 
 def measure_consumer(options, results):
-    for program in plan.CONSUMER_PROGRAMS * min(options.runs, CONSUMER_RUNS):
+    for program in plan.CONSUMER_PROGRAMS * plan.consumer_runs(options.runs):
         say(f"   {program}")
         try:
             text = measure.output_of([options.release / program], seconds=300)
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-            say(f"   {program}: {error}")
+            failed(program, error, results)
             continue
         for name, unit, value in measure.lines_of(text):
             results.add(f"{program}: {name.removeprefix(program + ', ')}", unit, value)
@@ -104,7 +105,11 @@ def main():
         measure_consumer(options, results)
     results.save(options.programs / "results.tsv")
     whole = not options.only and not options.quick
-    report.write(cases, results, options, options.into or (Path("docs") if whole else options.programs))
+    # A report with holes replaces no other.
+    kept = options.into or (Path("docs") if whole else None)
+    report.write(cases, results, options, options.programs if results.failed or not kept else kept)
+    if results.failed:
+        raise SystemExit("failed, so the report is only in " + str(options.programs) + ":\n  " + "\n  ".join(results.failed))
 
 
 main()

@@ -15,7 +15,7 @@ class Results:
     """The figure of each case in each run, and the annotations lost meanwhile."""
 
     def __init__(self):
-        self.values, self.units, self.lost = {}, {}, {}
+        self.values, self.units, self.lost, self.failed = {}, {}, {}, []
 
     def add(self, name, unit, value):
         self.values.setdefault(name, []).append(value)
@@ -94,7 +94,10 @@ def count_instructions(case, folder, results):
                    calls, "-p", "1", *case.arguments]
         done = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, env=environment)
-        return int(re.search(r"Collected : (\d+)", done.stderr).group(1))
+        collected = re.search(r"Collected : (\d+)", done.stderr)
+        if done.returncode or not collected:
+            raise RuntimeError(f"valgrind failed: {done.stderr.strip()}")
+        return int(collected.group(1))
 
     results.add(case.name, "instructions", (executed(2000) - executed(1000)) / 1000)
 

@@ -32,10 +32,15 @@ class Case:
     def shown(self, folder):
         """The command as a user would type it."""
         pin, program, arguments = self.command()
+        if self.group == "instructions":
+            return " ".join(["valgrind --tool=callgrind", f"{folder}/{program}", *COUNTED, *arguments])
         rule = ["blkin set", *self.rule, "&&"] if self.rule else []
         settings = [f"{name}={value}" for name, value in self.environment.items()]
         return " ".join([*rule, *settings, *pin, f"{folder}/{program}", *arguments])
 
+
+# How instructions are counted: a burst of so many calls, less one of half as many.
+COUNTED = ("-b", "1", "-p", "1", "-n", "2000")
 
 PORTABLE = {"BLKIN_PRODUCER": "portable"}
 NO_AREAS = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
@@ -181,6 +186,11 @@ CASES = [*CLOCKS, *HOT, *OFF_CASES, *COLD, *FIRST, *PIPE, *instructions()]
 ONCE = ("memory", "consumer")
 # The programs that measure the group `consumer`.
 CONSUMER_PROGRAMS = ("transport", "ship", "scale", "moderate")
+
+
+def consumer_runs(runs):
+    """How often those programs run if the others run so often: they take several seconds each."""
+    return min(runs, 3)
 
 
 def chosen(patterns):

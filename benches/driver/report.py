@@ -16,8 +16,8 @@ The measured program runs on CPU 1. consumerd, LTTng's daemons, the syslog daemo
 In `transport`, `ship` and `scale` the traced programs run on CPU 0 and their reader on CPU 1. Hot calls are made in bursts,
 usually of 5,000, with pauses of 4 ms in which the readers catch up. The clock is read before and after each burst: in C the
 fenced time stamp counter, in Rust the monotonic clock. The figure of a run is its median burst; the figure here is the
-median of {runs} runs. The cases take turns within each run, so drift affects all of them alike. Every hot figure includes
-the loop around the call (case `bare-loop`).
+median of {runs} runs, and of {consumer_runs} in `transport`, `ship`, `scale` and `moderate`. The cases take turns within
+each run, so drift affects all of them alike. Every hot figure includes the loop around the call (case `bare-loop`).
 
 In a virtual machine, another guest may use the other hardware thread of the measured core. That takes up to half of the
 core's speed, for milliseconds or for minutes. A C program therefore times a fixed piece of work before and after each burst.
@@ -154,7 +154,7 @@ def commands(cases, results):
 
 def sections(cases, results, options, charts, adr):
     shown_options = "" if options.runs == 9 else f" --runs {options.runs}"
-    yield INTRO.format(options=shown_options, runs=options.runs)
+    yield INTRO.format(options=shown_options, runs=options.runs, consumer_runs=plan.consumer_runs(options.runs))
     yield "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.rows())]) + "\n"
     yield "\n".join(["## What was promised", "", "Ratios compare the medians of this run.", "",
                      "| | target | figure | | own core | |", "|---|---|---|---|---|---|", *targets.rows(results)]) + "\n"

@@ -1,5 +1,6 @@
 //! Starts a consumerd for a measurement.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -101,9 +102,13 @@ impl Consumerd {
         each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// CPU time of each of its threads, with the thread's name.
-    pub fn threads_cpu(&self) -> Vec<(String, f64)> {
-        self.pids().into_iter().flat_map(machine::threads_cpu).collect()
+    /// CPU time of its threads by their names. Threads of one name count together: the main threads of both its processes, say.
+    pub fn threads_cpu(&self) -> BTreeMap<String, f64> {
+        let threads = self.pids().into_iter().flat_map(machine::threads_cpu);
+        threads.fold(BTreeMap::new(), |mut sum, (name, seconds)| {
+            *sum.entry(name).or_default() += seconds;
+            sum
+        })
     }
 
     /// Resident memory in KiB.

@@ -144,8 +144,8 @@ fn measure(taker: &Taker, plan: Plan) -> Result<()> {
         report(&name(&format!("{what}, switches")), "1/s", spent.switches / plan.seconds as f64);
     };
     cost("consumerd", after.consumerd - before.consumerd);
-    for ((thread, seconds), (_, before)) in busy.iter().zip(&threads) {
-        let spent = seconds - before;
+    for (thread, seconds) in &busy {
+        let spent = seconds - threads.get(thread).unwrap_or(&0.0);
         report(&name(&format!("consumerd, thread {thread}")), "us/annotation", spent * 1e6 / annotations);
     }
     if let (Some(after), Some(before)) = (after.taker, before.taker) {

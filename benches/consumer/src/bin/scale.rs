@@ -96,5 +96,5 @@ fn measure(scribe: &Scribe, annotations: u64, rate: u64, shape: Shape) -> Result
 
 /// CPU time of all threads of the daemon.
 fn seconds(consumerd: &Consumerd) -> f64 {
-    consumerd.threads_cpu().iter().map(|(_, seconds)| seconds).sum()
+    consumerd.threads_cpu().values().sum()
 }

@@ -2,8 +2,6 @@
 //!
 //! `ship [ANNOTATIONS [RATE]]`: consumerd runs on CPU 1, the program and the Scribe server on CPU 0.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, ensure};
 use blkin_bench_consumer::consumerd::Consumerd;
 use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Pattern, Producer, WARM_UP};
@@ -27,7 +25,7 @@ fn ship(annotations: u64, rate: u64) -> Result<()> {
     let mut program =
         Producer::start(&consumerd.socket(), 0, Load { spans, rate, threads: 1, pattern: Pattern::Bursts })?;
     let (warm, warm_bytes) = (consumerd.settled(WARM_UP as f64)?.acked, scribe.bytes());
-    let (before, threads_before) = (consumerd.cpu(), by_name(consumerd.threads_cpu()));
+    let (before, threads_before) = (consumerd.cpu(), consumerd.threads_cpu());
     program.go()?;
     program.finish()?;
     let figures = consumerd.settled((WARM_UP + spans * ANNOTATIONS_OF_SPAN) as f64)?;
@@ -38,7 +36,7 @@ fn ship(annotations: u64, rate: u64) -> Result<()> {
     report("consumerd, annotations shipped", "1/s of CPU", acked / (user + system));
     report("consumerd, user time", "ns/annotation", user * 1e9 / acked);
     report("consumerd, system time", "ns/annotation", system * 1e9 / acked);
-    for (name, seconds) in by_name(consumerd.threads_cpu()) {
+    for (name, seconds) in consumerd.threads_cpu() {
         let spent = seconds - threads_before.get(&name).unwrap_or(&0.0);
         report(&format!("consumerd, thread {name}"), "ns/annotation", spent * 1e9 / acked);
     }
@@ -47,11 +45,4 @@ fn ship(annotations: u64, rate: u64) -> Result<()> {
     report("ship, lost in the program", "annotations", figures.lost_in_programs);
     report("ship, lost in the sink", "annotations", figures.lost_in_sink);
     Ok(())
-}
-
-fn by_name(threads: Vec<(String, f64)>) -> BTreeMap<String, f64> {
-    threads.into_iter().fold(BTreeMap::new(), |mut sum, (name, seconds)| {
-        *sum.entry(name).or_default() += seconds;
-        sum
-    })
 }

@@ -105,7 +105,8 @@ check "consumerd ships to the relay" bash -ec '
 check "a request through the relay is shown" shown
 check "the relay's spool lies in its state directory" bash -c 'ls /var/lib/blkin/relay | grep -q .'
 # Daemons that listen on the network run as the user who may change all programs' settings and read their rings.
-sees_no_control() { ! nsenter --target "$(property "$1" MainPID)" --mount test -e /run/blkin/control.sock; }
+sees() { nsenter --target "$(property "$1" MainPID)" --mount test -e "$2"; }
+sees_no_control() { sees "$1" /etc/blkin && ! sees "$1" /run/blkin/control.sock; }
 check "consumerd's control socket exists" test -S /run/blkin/control.sock
 for unit in blkin-relay blkin-collector; do
     check "$unit cannot see consumerd's control socket" sees_no_control $unit
@@ -150,5 +151,13 @@ fails_for_good() {
         [ "$(property blkin-consumerd ExecMainStatus)" = 78 ] && [ "$(property blkin-consumerd NRestarts)" = 0 ]
 }
 check "systemd does not retry with an invalid configuration" fails_for_good
+
+is_removed() {
+    sed -i 's/^http_listen = .*/http_listen = "127.0.0.1:9412"/' /etc/blkin/consumerd.toml
+    systemctl reset-failed && systemctl start blkin-consumerd && scripts/install --prefix /usr --uninstall || return 1
+    ! pgrep -x blkin-consumerd && ! ls -d /etc/systemd/system/*.wants/blkin-* && ! ls /usr/bin/blkin*
+}
+check "the removal stops and disables the daemons" is_removed
+check "systemd knows no removed unit" bash -c '! systemctl cat blkin-consumerd'
 
 finish

@@ -68,6 +68,8 @@ boot() {
 
 if scripts/install --prefix /usr --destdir "$work/above" && compile examples/quickstart/quickstart.c quickstart &&
     compile tests/systemd/waits.c waits; then
+    # For the removal.
+    mkdir -p "$work/shared/scripts/lib" && cp scripts/install "$work/shared/scripts/" && cp scripts/lib/packages.sh "$work/shared/scripts/lib/"
     boot installed.sh
 else
     fail "nothing is installed"

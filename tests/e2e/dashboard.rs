@@ -77,6 +77,13 @@ fn the_dashboard_uses_only_metrics_that_a_daemon_exports() -> Result<()> {
 }
 
 #[test]
+fn a_figure_that_nothing_records_is_not_shown_as_zero() -> Result<()> {
+    let asked = dashboard()?.asked();
+    ensure!(!asked.contains("vector("), "{asked}");
+    Ok(())
+}
+
+#[test]
 fn legends_use_only_labels_of_their_metrics() -> Result<()> {
     let (dashboard, metrics) = (dashboard()?, of_each_daemon()?);
     for Target { expr, legend_format } in dashboard.targets() {

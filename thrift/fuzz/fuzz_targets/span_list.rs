@@ -17,7 +17,8 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(whole == entries.len() || whole + 1 == entries.len(), "an entry behind the end");
     assert!(whole <= bytes.len());
     assert_eq!(whole == entries.len(), whole == usize::try_from(announced).unwrap_or(0));
-    let spans: Vec<Span> = entries.into_iter().flatten().collect();
+    // Empty annotations are not written again.
+    let spans: Vec<Span> = entries.into_iter().flatten().map(|span| Span { left_out: 0, ..span }).collect();
     let again = span::decode_list(&list_of(&spans), &limits).expect("our own list is readable");
     assert_eq!(again.into_iter().map(|entry| entry.expect("our own span")).collect::<Vec<_>>(), spans);
 });

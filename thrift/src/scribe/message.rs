@@ -65,7 +65,7 @@ pub fn decode_message(message: &[u8], limits: &Limits) -> Result<Span, Error> {
 }
 
 /// The number of annotations in the span of a log entry; `None` if it is not a span. The lists are skipped, not decoded; for
-/// every message that [`decode_message`] reads, the number is the same. `scratch` is a buffer that the caller reuses.
+/// every message that [`decode_message`] reads, the number is the same, including the empty annotations that it leaves out. `scratch` is a buffer that the caller reuses.
 pub fn annotation_count(message: &[u8], scratch: &mut Vec<u8>, limits: &Limits) -> Option<usize> {
     scratch.clear();
     append_decoded(message, scratch).ok()?;

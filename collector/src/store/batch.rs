@@ -433,6 +433,28 @@ mod tests {
     }
 
     #[test]
+    fn equal_names_of_several_services_are_all_kept_and_only_offered_tags() {
+        let mut batch = Batch::new(["key".to_owned()].into());
+        for service in ["a", "b"] {
+            let json = format!(
+                r#"[{{"traceId":"1","id":"2","name":"get","localEndpoint":{{"serviceName":"{service}"}},
+                "tags":{{"key":"x","keys":"y"}}}}]"#
+            );
+            let span = v2json::read_list(json.as_bytes(), &STORED).unwrap().remove(0).unwrap();
+            batch.push(&Piece::V2(span));
+        }
+        let names: Vec<_> = batch.names().collect();
+        let expected = [
+            (NameKind::Service, "", "a"),
+            (NameKind::Span, "a", "get"),
+            (NameKind::TagValue, "key", "x"),
+            (NameKind::Service, "", "b"),
+            (NameKind::Span, "b", "get"),
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
     fn a_complete_batch_keeps_nothing_that_only_helps_to_add() {
         let mut batch = Batch::default();
         batch.push(&piece_of(1));

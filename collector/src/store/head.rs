@@ -479,6 +479,30 @@ mod tests {
     }
 
     #[test]
+    fn terms_are_found_in_runs_and_among_the_newest_postings() {
+        let mut postings = Postings::default();
+        let all = RUN as u32 + 1000;
+        (0..all).for_each(|number| postings.add(u64::from(number % 1000) << 40, number));
+        assert_eq!((postings.runs.len(), postings.newest.len()), (1, 1000));
+        for term in [0_u32, 7, 999] {
+            let expected: Vec<u32> = (0..all).filter(|number| number % 1000 == term).collect();
+            assert_eq!(postings.with(u64::from(term) << 40), expected);
+        }
+        assert!(postings.with(1).is_empty());
+        let mut head = Head { postings, ..Head::default() };
+        let id = TraceId::new(0, 7).unwrap();
+        let number = head.begin(id);
+        let strikes = |head: &Head| {
+            let mut missing = vec![0, 1 << 40, 5];
+            head.strike(id, &mut missing);
+            missing
+        };
+        assert_eq!(strikes(&head), [1 << 40, 5], "the trace has the number 0, and its term is in a run");
+        head.postings.add(5, number);
+        assert_eq!(strikes(&head), [1 << 40]);
+    }
+
+    #[test]
     fn postings_are_sorted_whatever_bits_their_terms_begin_with() {
         let scattered = (0..5000_u32).map(|n| (u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15), n % 7));
         let edges = [0, 1, u64::MAX, u64::MAX - 1, 1 << 54, (1 << 54) - 1].map(|term| (term, 3));

@@ -325,6 +325,29 @@ mod tests {
     }
 
     #[test]
+    fn names_of_overlong_services_are_not_listed() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let [most, more] = [MAX_NAME_BYTES, MAX_NAME_BYTES + 1].map(|bytes| "s".repeat(bytes));
+        let spans = [&most, &more].map(|service| (service.clone(), "get".to_owned()));
+        store.commit(&[of_spans(spans.into_iter())], 1).unwrap();
+        let names = [most, more].map(|service| store.names(NameKind::Span, &service).unwrap().len());
+        assert_eq!(names, [1, 0]);
+    }
+
+    #[test]
+    fn stored_names_count_towards_the_limit_of_their_kind() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let spans = ["a", "b"].map(|service| (service.to_owned(), "get".to_owned()));
+        store.commit(&[of_spans(spans.into_iter())], 1).unwrap();
+        let mut listed = Listed::count(&*store.engine.read().unwrap()).unwrap();
+        assert_eq!(listed.of_kind[NameKind::Span as usize], 2);
+        listed.of_kind[NameKind::Span as usize] = MOST_LISTED - 1;
+        assert_eq!(listed.add(NameKind::Span, "c"), Ok(()));
+        assert_eq!(listed.add(NameKind::Span, "d"), Err(MOST_LISTED));
+        assert_eq!(listed.add(NameKind::RemoteService, "d"), Ok(()));
+    }
+
+    #[test]
     fn listed_names_are_limited_in_number_until_some_expire() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let services = || store.names(NameKind::Service, "").unwrap();

@@ -259,3 +259,182 @@ fn see_tag(key: &str, value: &str, look: &mut impl Look) {
     let of_value = terms::tag(key, value);
     look.tag(Named { text: key, term: terms::present(key) }, Named { text: value, term: of_value });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeSet, HashSet};
+
+    use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span as V1Span};
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    /// Everything that is reported of a piece.
+    #[derive(Debug, Default)]
+    struct Reported {
+        terms: HashSet<u64>,
+        /// Each with what it is, and whose.
+        names: BTreeSet<(&'static str, String, String)>,
+    }
+
+    impl Reported {
+        fn name(&mut self, what: &'static str, of: &str, name: &str) {
+            self.names.insert((what, of.to_owned(), name.to_owned()));
+        }
+    }
+
+    impl Look for Reported {
+        fn term(&mut self, term: u64) {
+            self.terms.insert(term);
+        }
+        fn service(&mut self, service: Named<'_>) {
+            self.name("service", "", service.text);
+        }
+        fn span_name(&mut self, service: Named<'_>, name: Named<'_>) {
+            self.name("span", service.text, name.text);
+        }
+        fn remote_service(&mut self, service: Named<'_>, remote: Named<'_>) {
+            self.name("remote", service.text, remote.text);
+        }
+        fn tag(&mut self, key: Named<'_>, value: Named<'_>) {
+            self.terms.extend([key.term, value.term]);
+        }
+    }
+
+    /// What must be reported of a piece that is answered as these spans.
+    fn expected_of(spans: &[Span]) -> Reported {
+        let mut expected = Reported::default();
+        for span in spans {
+            let (name, remote) = (span.name.as_deref(), span.remote_service());
+            expected.terms.extend(name.map(terms::span_name));
+            expected.terms.extend(remote.map(terms::remote_service));
+            expected
+                .terms
+                .extend(span.annotations.iter().map(|annotation| terms::present(&annotation.value)));
+            for (key, value) in span.tags.iter() {
+                expected.terms.extend([terms::present(key), terms::tag(key, value)]);
+            }
+            let Some(service) = span.local_service() else { continue };
+            expected.terms.insert(terms::service(service));
+            expected.name("service", "", service);
+            name.iter().for_each(|name| expected.name("span", service, name));
+            remote.iter().for_each(|remote| expected.name("remote", service, remote));
+        }
+        expected
+    }
+
+    /// The time of the first root that has one, else the least time; 0 without any.
+    fn time_of(spans: &[Span]) -> u64 {
+        let timed = || spans.iter().filter_map(|span| Some((span, span.timestamp.filter(|time| *time > 0)?)));
+        let root = timed().find(|(span, _)| span.parent_id.is_none()).map(|(_, time)| time);
+        root.or(timed().map(|(_, time)| time).min()).unwrap_or(0) as u64
+    }
+
+    fn host() -> impl Strategy<Value = Option<Endpoint>> {
+        let parts =
+            (select(vec!["", "", "a", "B"]), 0..2_i32, 0..2_i16, option::weighted(0.1, Just([1; 16])));
+        option::weighted(
+            0.8,
+            parts.prop_map(|(service, ipv4, port, ipv6)| Endpoint {
+                service_name: service.to_owned(),
+                ipv4,
+                port,
+                ipv6,
+            }),
+        )
+    }
+
+    fn moment() -> impl Strategy<Value = i64> {
+        prop_oneof![8 => 1..100_i64, 1 => Just(0), 1 => -50..0_i64]
+    }
+
+    fn span() -> impl Strategy<Value = V1Span> {
+        let value = select(vec!["cs", "cs", "cr", "sr", "sr", "ss", "ms", "x", "y"]);
+        // Readers leave out annotations without a time.
+        let time = moment().prop_filter("an annotation has a time", |&moment| moment != 0);
+        let events = vec((time, value, host()), 0..5);
+        let tags = vec((select(vec!["k", "l", "sa", "ca"]), "[xy]", host()), 0..3);
+        let whence = (option::of(select(vec![0, 2, 9])), select(vec!["", "get", "PUT"]));
+        let own = (option::of(moment()), option::of(-1..60_i64));
+        (events, tags, whence, own).prop_map(|(events, tags, (parent_id, name), (timestamp, duration))| {
+            let event = |(timestamp, value, host): (i64, &str, _)| Annotation {
+                timestamp,
+                value: value.to_owned(),
+                host,
+                ..Annotation::default()
+            };
+            let tag = |(key, value, host): (&str, String, _)| BinaryAnnotation {
+                key: key.to_owned(),
+                value: if convert::is_plain_key(key) { value.into_bytes() } else { vec![1] },
+                kind: if convert::is_plain_key(key) { AnnotationType::String } else { AnnotationType::Bool },
+                host,
+                ..BinaryAnnotation::default()
+            };
+            V1Span {
+                trace_id: 1,
+                id: 2,
+                parent_id,
+                name: name.to_owned(),
+                timestamp,
+                duration,
+                annotations: events.into_iter().map(event).collect(),
+                binary_annotations: tags.into_iter().map(tag).collect(),
+                ..V1Span::default()
+            }
+        })
+    }
+
+    /// The time of a piece, and its own duration.
+    fn time_of_piece() -> impl Strategy<Value = (Time, u64)> {
+        let own = (option::of(1..100_i64), option::of(0..60_i64));
+        (any::<bool>(), own, vec(moment(), 0..3)).prop_map(|(is_root, (timestamp, duration), moments)| {
+            let mut time = Time::default();
+            time.see_own(timestamp, duration);
+            moments.into_iter().for_each(|moment| time.see_moment(moment));
+            time.see_span(is_root, timestamp.unwrap_or(0));
+            (time, duration.unwrap_or(0) as u64)
+        })
+    }
+
+    fn sum<'t>(times: impl IntoIterator<Item = &'t Time>) -> Time {
+        let mut sum = Time::default();
+        times.into_iter().for_each(|time| sum.add(time));
+        sum
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4096, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_piece_has_the_time_names_and_terms_of_the_spans_it_is_answered_as(span in span()) {
+            let view = SpanView::of(&span);
+            let mut reported = Reported::default();
+            let time = of_v1(&view, &mut reported);
+            let spans = convert::view_to_v2(&view, Texts::All);
+            let expected = expected_of(&spans);
+            prop_assert_eq!(time.of_trace_us(), time_of(&spans));
+            prop_assert_eq!(reported.names, expected.names);
+            prop_assert!(reported.terms.is_superset(&expected.terms));
+            let longest = spans.iter().filter_map(|span| span.duration).max().unwrap_or(0);
+            prop_assert!(time.longest_possible_us() >= longest as u64);
+        }
+
+        #[test]
+        fn a_trace_of_which_some_pieces_are_read_keeps_its_time_and_its_bound(
+            pieces in vec((time_of_piece(), any::<bool>()), 0..6),
+            (later, _) in time_of_piece(),
+        ) {
+            let whole = sum(pieces.iter().map(|((time, _), _)| time));
+            let longest = pieces.iter().map(|((_, duration), _)| *duration).max().unwrap_or(0);
+            prop_assert!(whole.longest_possible_us() >= longest);
+            let read = sum(pieces.iter().filter(|(_, is_read)| *is_read).map(|((time, _), _)| time));
+            let known = read.within(whole.of_trace_us(), whole.longest_possible_us());
+            prop_assert_eq!(known.of_trace_us(), whole.of_trace_us());
+            let [known, whole] = [known, whole].map(|before| sum([&before, &later]).longest_possible_us());
+            prop_assert!(known >= whole, "{} is no bound of {}", known, whole);
+        }
+    }
+}

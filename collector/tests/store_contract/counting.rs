@@ -77,6 +77,22 @@ pub(crate) fn the_same_identity_twice_in_one_piece_is_stored_once(store: &dyn St
     assert_eq!((count(store, Figure::Stored), count(store, Figure::Duplicate)), (2, 1));
 }
 
+pub(crate) fn annotations_without_an_identity_are_stored_beside_known_ones(store: &dyn Store) {
+    let mixed = |value: &str| {
+        let mut mixed = piece(1, 7, [2]);
+        if let Piece::V1(span) = &mut mixed {
+            let foreign = Annotation { position: None, value: value.to_owned(), ..annotation(0) };
+            span.annotations.push(foreign);
+        }
+        mixed
+    };
+    store_pieces(store, vec![mixed("one")]);
+    store_pieces(store, vec![mixed("one")]);
+    assert_eq!((count(store, Figure::Stored), count(store, Figure::Duplicate)), (2, 2));
+    store_pieces(store, vec![mixed("other")]);
+    assert_eq!((count(store, Figure::Stored), count(store, Figure::Duplicate)), (3, 3));
+}
+
 pub(crate) fn foreign_pieces_sent_again_are_duplicates(store: &dyn Store) {
     let mut foreign = piece(1, 7, 0..4);
     if let Piece::V1(span) = &mut foreign {

@@ -231,6 +231,7 @@ rules_of_ours! {
         an_annotation_sent_again_is_a_duplicate_however_it_is_grouped
         identities_are_distinct_between_traces_and_sources
         the_same_identity_twice_in_one_piece_is_stored_once
+        annotations_without_an_identity_are_stored_beside_known_ones
         foreign_pieces_sent_again_are_duplicates
         counts_of_lost_pieces_are_committed_with_the_batch
         old_traces_expire_and_are_counted

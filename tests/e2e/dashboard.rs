@@ -70,7 +70,7 @@ fn the_dashboard_uses_only_metrics_that_a_daemon_exports() -> Result<()> {
         ensure!(missing.is_empty(), "{missing:?} in {metrics}");
     }
     let rules = fs::read_to_string(root().join(RULES))?;
-    for recorded in asked.split([' ', '(', ')', '\n']).filter(|word| word.starts_with("blkin:")) {
+    for recorded in asked.split([' ', '(', ')', '{', '\n']).filter(|word| word.starts_with("blkin:")) {
         ensure!(rules.contains(&format!("record: {recorded}\n")), "no rule records {recorded}");
     }
     Ok(())

@@ -623,7 +623,7 @@ def main():
              and (not options.names or any(name in n for name in options.names))]
     check(tests, "no such test")
     results = [run(test, options.build, options.keep) for test in tests]
-    print(f"{sum(results)} of {len(results)} passed")
+    print(f"{results.count(True)} passed, {results.count(False)} failed")
     return 0 if all(results) else 1
 
 

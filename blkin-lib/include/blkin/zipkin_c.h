@@ -172,8 +172,9 @@ struct blkin_annotation {
  * Apart from that only a forked child tries again. The program's own state (srand(), signals, descriptors 0-2,
  * environment) is not changed.
  *
- * Always returns 0: a program runs the same whether or not it can be traced. Records that are lost because it cannot are
- * counted, and `blkin doctor` names the reason.
+ * Always returns 0: a program runs the same whether or not it can be traced. If it cannot, it says why on its standard
+ * error, once, and `blkin doctor` names it. What it records until then is counted as lost if a later blkin_init()
+ * succeeds; otherwise it says at its end how many annotations that were.
  */
 int blkin_init(void);
 
